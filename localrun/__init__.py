@@ -1,0 +1,3 @@
+"""localrun: run, shrink and script language models on your own machine."""
+
+__version__ = "0.1.0"

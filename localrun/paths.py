@@ -1,0 +1,71 @@
+"""Every directory localrun uses.
+
+Knows the environment (`LOCALRUN_HOME` moves everything) and the platform's conventions; creates nothing by itself
+except through `ensure_private`. Invariant: no other module builds a path from the home directory.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The directories of one localrun installation. None of them need exist."""
+
+    config: Path
+    """`config.toml` and the user's own `models.toml`."""
+    data: Path
+    """Sessions: what the user would miss."""
+    cache: Path
+    """What can be made again: downloads from the package index, KV blocks, tuning results."""
+
+    @property
+    def config_file(self) -> Path:
+        return self.config / "config.toml"
+
+    @property
+    def user_models_file(self) -> Path:
+        return self.config / "models.toml"
+
+    @property
+    def sessions_db(self) -> Path:
+        return self.data / "sessions.db"
+
+    @property
+    def models(self) -> Path:
+        """Model files that come from a package index or a URL (hub files stay in the Hugging Face cache)."""
+        return self.cache / "models"
+
+    @property
+    def kv_blocks(self) -> Path:
+        return self.cache / "kv"
+
+    @property
+    def tuning(self) -> Path:
+        return self.cache / "tuning"
+
+
+def default_paths() -> Paths:
+    """The directories in force: under `LOCALRUN_HOME` if it is set, else where the platform wants them."""
+    if home := os.environ.get("LOCALRUN_HOME"):
+        root = Path(home).expanduser()
+        return Paths(config=root / "config", data=root / "data", cache=root / "cache")
+    import platformdirs
+
+    return Paths(
+        config=Path(platformdirs.user_config_dir("localrun", appauthor=False)),
+        data=Path(platformdirs.user_data_dir("localrun", appauthor=False)),
+        cache=Path(platformdirs.user_cache_dir("localrun", appauthor=False)),
+    )
+
+
+def ensure_private(directory: Path) -> Path:
+    """Create `directory` (and its parents) readable by its owner only, and return it.
+
+    Prompts and conversations are private: mode 0700 on POSIX.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory

@@ -1,0 +1,179 @@
+"""The one interface between those who ask (commands, conversation, TUI, server) and those who answer (engines).
+
+Knows messages, parameters and events; knows no engine, no template and no screen. Invariant: `respond` yields any
+number of progress and piece events and then exactly one `Done`; an error is raised, never yielded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from localrun.chat.messages import Message
+from localrun.params import GenerationParams
+
+Finish = Literal["stop", "stop_string", "length", "context", "timeout", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A prompt and how to answer it: either `messages` (through the model's chat template) or `raw` text."""
+
+    params: GenerationParams
+    messages: tuple[Message, ...] = ()
+    raw: bytes | None = None
+    """Sent to the model as it is (BOS added where the model wants one), without a template."""
+    prefill: str = ""
+    """The beginning of the answer, given: the model goes on after it. Not repeated in the result's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one answer."""
+
+    prompt_tokens: int = 0
+    cached_ram_tokens: int = 0
+    cached_disk_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    draft_tokens: int = 0
+    draft_accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds, and tokens per second, of one answer. 0 where nothing was measured."""
+
+    load_s: float = 0.0
+    prefill_s: float = 0.0
+    ttft_s: float = 0.0
+    decode_s: float = 0.0
+    total_s: float = 0.0
+    prefill_tps: float = 0.0
+    decode_tps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """Which model answered. `sha256` is None where it has not been computed."""
+
+    name: str
+    path: str | None = None
+    quantization: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Warning_:
+    """Something the user asked for and did not get in full, or should know. `code` is stable, `message` is prose."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One finished answer: the result object of the command line."""
+
+    text: str
+    reasoning: str
+    finish: Finish
+    stop: str | None
+    """The stop string that ended it, if one did."""
+    seed: int
+    model: ModelIdentity
+    usage: Usage
+    timings: Timings
+    warnings: tuple[Warning_, ...] = ()
+    choices: tuple[tuple[str, float], ...] = ()
+    """For a `choice` constraint: each string with its probability."""
+    context_used: int = 0
+    """Tokens in the context after the answer."""
+    context_limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """The model is being read; `fraction` is 0 to 1."""
+
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """`done` of `total` prompt tokens are in the cache; `cached` of them were found there."""
+
+    done: int
+    total: int
+    cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """Whole characters of the answer, in order."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningPiece:
+    """Whole characters of the reasoning, in order."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarningRaised:
+    """A warning, as it happens; it is in the result too."""
+
+    warning: Warning_
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The last event."""
+
+    result: Result
+
+
+Event = LoadProgress | PrefillProgress | TextPiece | ReasoningPiece | WarningRaised | Done
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What a responder tells about its model."""
+
+    identity: ModelIdentity
+    context_limit: int
+    can_chat: bool
+    """False for a base model: it has no chat template."""
+    can_think: bool
+    """The template knows a thinking switch or block."""
+    details: dict[str, str] = field(default_factory=dict)
+
+
+class Responder(Protocol):
+    """Answers requests. One at a time per caller; `stop` may be called from any thread."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def respond(self, request: Request) -> Iterator[Event]:
+        """Yield the events of one answer. Closing the iterator cancels the request.
+
+        Raises `LocalrunError` (a context overflow, a template's own refusal, an engine failure).
+        """
+        ...
+
+    def stop(self) -> None:
+        """End the running answer soon: it finishes with `finish == "interrupted"` and keeps its text."""
+        ...
+
+    def count_tokens(self, request: Request) -> int:
+        """How many prompt tokens the request has, template included."""
+        ...
+
+    def close(self) -> None:
+        """Release the model. Idempotent."""
+        ...
