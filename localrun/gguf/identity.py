@@ -1,0 +1,117 @@
+"""Identifies the content of a model file: quickly by samples, fully by SHA-256.
+
+Knows files; knows no format. Invariant: neither identity depends on a file's name or time, so a renamed or copied
+model is the same model; results are remembered only for a file that is, to the nanosecond, the one that was read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from localrun.errors import ModelFileError
+from localrun.gguf.foreign import shown
+from localrun.gguf.header import read_header
+from localrun.paths import default_paths, ensure_private
+
+_SAMPLES = 64
+_SAMPLE_BYTES = 4096
+_READ_BYTES = 4 << 20
+_BLOB_NAME = re.compile(r"(?:sha256-)?([0-9a-f]{64})")
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes done, bytes in total)."""
+
+
+def fingerprint(path: Path | str) -> str:
+    """An identity of the model's content, as 32 hexadecimal digits, without reading all of it.
+
+    It covers the sizes of all its files, each whole header (so vocabulary, template, tensor names, types and
+    positions) and 64 samples of 4 KiB spread evenly over each file's tensor data, the last bytes included. Two
+    different models agree only if somebody changed weights between the samples on purpose; where that matters, use
+    `sha256`.
+
+    Raises `ModelFileError` if the file is no complete model.
+    """
+    header = read_header(path, runnable=False)
+    digest = hashlib.sha256()
+    first_tensor = {t.shard: t.offset for t in reversed(header.tensors)}
+    for number, shard in enumerate(header.shards):
+        try:
+            with shard.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                start = first_tensor.get(number, size)
+                digest.update(size.to_bytes(8, "little"))
+                while file.tell() < start and (block := file.read(min(_READ_BYTES, start - file.tell()))):
+                    digest.update(block)
+                last = max(size - _SAMPLE_BYTES, start)
+                for sample in range(_SAMPLES):
+                    file.seek(start + (last - start) * sample // (_SAMPLES - 1))
+                    digest.update(file.read(_SAMPLE_BYTES))
+        except OSError as error:
+            raise ModelFileError(f"{shown(shard)} cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()[:32]
+
+
+def sha256(path: Path | str, *, on_progress: Progress | None = None) -> str:
+    """The SHA-256 of the whole file, as 64 hexadecimal digits; remembered, so a second call costs nothing.
+
+    Reads about a gigabyte a second. Writes a small file in the cache; that it cannot be written is no error.
+    """
+    path = Path(path)
+    if (known := known_sha256(path, trust_name=False)) is not None:
+        return known
+    before = path.stat()
+    digest = hashlib.sha256()
+    done = 0
+    with path.open("rb") as file:
+        while block := file.read(_READ_BYTES):
+            digest.update(block)
+            done += len(block)
+            if on_progress is not None:
+                on_progress(done, before.st_size)
+    result = digest.hexdigest()
+    if _identity(path.stat()) == _identity(before):
+        remember_sha256(path, result)
+    return result
+
+
+def known_sha256(path: Path | str, *, trust_name: bool = True) -> str | None:
+    """The SHA-256 of the file if it can be told without reading it: computed earlier, or part of a store's blob name.
+
+    The Hugging Face cache and Ollama name their files by checksum; `trust_name=False` leaves that promise out.
+    """
+    path = Path(path)
+    try:
+        text = _memory_file(path.stat()).read_text("ascii").strip()
+        if _BLOB_NAME.fullmatch(text):
+            return text
+    except (OSError, UnicodeDecodeError):  # not computed yet, or not readable: it can be computed again
+        text = ""
+    match = _BLOB_NAME.fullmatch(path.resolve().name) if trust_name else None
+    return match[1] if match else None
+
+
+def remember_sha256(path: Path | str, digest: str) -> None:
+    """Note that the file's SHA-256 is `digest`, as a download that has just hashed it knows."""
+    target = _memory_file(Path(path).stat())
+    try:
+        ensure_private(target.parent)
+        with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False) as file:
+            file.write(digest + "\n")
+        os.replace(file.name, target)
+    except OSError:
+        # A cache that cannot be written (full disk, read-only home) only costs time.
+        return
+
+
+def _identity(info: os.stat_result) -> tuple[int, int, int, int]:
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def _memory_file(info: os.stat_result) -> Path:
+    return default_paths().cache / "sha256" / "-".join(f"{part:x}" for part in _identity(info))
