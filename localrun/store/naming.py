@@ -1,0 +1,50 @@
+"""A session's name, made from its first exchange.
+
+Knows text only; asks no model, so a name costs nothing and is there at once. Invariant: the name is one line, at most
+`MAX_CHARACTERS` long, and never empty.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_CHARACTERS = 48
+
+_GREETINGS = re.compile(
+    r"^(hi|hello|hey|hallo|hola|salut|ok|okay|please|good (morning|afternoon|evening))\b[\s,.!:;-]*", re.IGNORECASE
+)
+_MARKUP = re.compile(r"^\s*(#{1,6}\s+|[-*+>]\s+|\d+[.)]\s+)|[`*_]{1,3}")
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
+
+
+def name_from_exchange(question: str, answer: str = "") -> str:
+    """A short name for a conversation that begins with `question`, and if that says nothing, with `answer`."""
+    for text in (question, answer):
+        for line in text.splitlines():
+            title = _title(line)
+            if len(title) > 2:
+                return title
+    return _shorten(_printable(question)) or "New chat"
+
+
+def _title(line: str) -> str:
+    line = _MARKUP.sub("", _printable(line)).strip()
+    without = _GREETINGS.sub("", line)
+    while without != line:
+        line, without = without, _GREETINGS.sub("", without)
+    line = _SENTENCE_END.split(line, maxsplit=1)[0].rstrip(" .:;,!")
+    return _shorten(line[:1].upper() + line[1:])
+
+
+def _printable(text: str) -> str:
+    """The text on one line, without control characters."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    cut = text[: MAX_CHARACTERS - 1]
+    if " " in cut[MAX_CHARACTERS // 2 :]:
+        cut = cut[: cut.rindex(" ")]
+    return cut.rstrip(" ,;:") + "…"
