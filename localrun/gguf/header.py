@@ -71,8 +71,8 @@ class GGUFHeader:
     @property
     def n_vocab(self) -> int | None:
         """The number of tokens, from the token list or, without one, from the architecture's own key."""
-        tokens = self.metadata.get("tokenizer.ggml.tokens")
-        return len(tokens) if isinstance(tokens, GGUFArray) else self.of_architecture("vocab_size")
+        tokens = self.array("tokenizer.ggml.tokens")
+        return self.of_architecture("vocab_size") if tokens is None else len(tokens)
 
     @property
     def parameters(self) -> int:
@@ -114,6 +114,11 @@ class GGUFHeader:
         """The integer value of `key`; None if it is missing or no integer."""
         value = self.metadata.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def array(self, key: str) -> GGUFArray | None:
+        """The array of `key`; None if it is missing or no array."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, GGUFArray) else None
 
     def of_architecture(self, key: str) -> int | None:
         """The integer value of `ARCHITECTURE.key`, e.g. `llama.block_count`. The largest, if there is one a layer."""
