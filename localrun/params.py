@@ -116,6 +116,12 @@ class SamplingParams:
         if len(set(self.order)) != len(self.order):
             raise UsageError("sampler-order names a sampler twice")
 
+    @property
+    def uses_history(self) -> bool:
+        """Whether earlier tokens change what is chosen (penalties, DRY)."""
+        penalties = self.repeat_penalty != 1 or self.frequency_penalty != 0 or self.presence_penalty != 0
+        return (penalties and self.repeat_last_n != 0) or self.dry_multiplier > 0
+
 
 @dataclass(frozen=True, slots=True)
 class ConstraintSpec:

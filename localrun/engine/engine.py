@@ -1,0 +1,333 @@
+"""One step at a time: plan, decode, choose, report.
+
+Knows sequences, slots and the scheduler; knows no thread, no C and no text. Invariants: a failure of one sequence
+never touches another, "no room" never fails anybody while something can be evicted or deferred, and what a sequence
+says does not depend on who ran beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Tokens
+from contextlib import suppress
+
+from localrun.engine.events import Failed, Finished, FinishReason, Notice, Progress
+from localrun.engine.overflow import shift, truncate_middle
+from localrun.engine.ports import Backend, Decoded
+from localrun.engine.prefix_tree import common_prefix
+from localrun.engine.scheduler import Scheduler, Work
+from localrun.engine.sequence import Sequence, Status
+from localrun.engine.slots import Slots
+from localrun.errors import ContextOverflowError, EngineError, LocalrunError
+from localrun.params import OverflowPolicy
+
+# Waiting for another prompt's prefix pays when it saves more than a chunk's worth of rows.
+_WORTH_WAITING = 32
+
+
+class Engine:
+    """Runs sequences on a backend. One thread calls it."""
+
+    def __init__(self, backend: Backend, *, n_parallel: int, n_chunk: int = 512) -> None:
+        self._backend = backend
+        self._table = backend.table
+        self._slots = Slots(backend, n_parallel)
+        self._scheduler = Scheduler(backend.n_batch, n_chunk)
+        self._waiting: list[Sequence] = []
+        self._running: list[Sequence] = []
+        self._arrived = 0
+        self._crowded = False
+        """The memory was too small for all who ran: nobody is admitted until somebody has left."""
+
+    # what callers do ----------------------------------------------------------------------------------------------
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a sequence. Its owner hears of everything else, errors included, through `sequence.notify`."""
+        self._arrived += 1
+        sequence.number = self._arrived
+        try:
+            self._fit(sequence)
+            if sequence.params.max_tokens == 0:
+                self._finish(sequence, "length")
+                return
+            self._waiting.append(sequence)
+            self._waiting.sort(key=lambda s: (-s.params.priority, s.number))
+        except LocalrunError as error:
+            self._fail(sequence, error)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._running or self._waiting)
+
+    @property
+    def all_stopping(self) -> bool:
+        """Whether everybody who runs was told to stop: then a decode may be aborted. Any thread may ask."""
+        return all(sequence.stop_request for sequence in list(self._running))
+
+    def step(self) -> None:
+        """Advance every running sequence by at most one decode."""
+        self._backend.clear_abort()
+        self._end_stopped()
+        self._admit()
+        works = self._scheduler.plan(self._running)
+        if not works:
+            return
+        started = time.perf_counter()
+        for work in works:
+            work.sequence.times.started = work.sequence.times.started or started
+        try:
+            outcome = self._backend.decode([work.span for work in works])
+        except EngineError as error:
+            self._fail_all(works, error)
+            return
+        if outcome is Decoded.NO_ROOM:
+            self._make_room(works)
+        elif outcome is Decoded.ABORTED:
+            self._resync(works)
+        else:
+            self._scheduler.observe(works, time.perf_counter() - started)
+            for work in works:
+                self._advance(work)
+
+    def everybody(self) -> list[Sequence]:
+        """All sequences that have not ended."""
+        return [*self._running, *self._waiting]
+
+    def forget_prefixes(self) -> None:
+        """Drop everything that is kept for reuse only."""
+        self._slots.clear()
+
+    def close(self) -> None:
+        """End everything that runs or waits as interrupted."""
+        for sequence in self.everybody():
+            self._finish(sequence, "interrupted")
+
+    # admission ----------------------------------------------------------------------------------------------------
+
+    def _fit(self, sequence: Sequence) -> None:
+        """Apply the overflow policy to a prompt that is longer than the context."""
+        if not sequence.tokens:
+            raise EngineError("the prompt has no tokens")
+        limit = self._backend.n_ctx_seq
+        if len(sequence.tokens) <= limit:
+            return
+        if sequence.params.on_overflow is OverflowPolicy.ERROR:
+            raise ContextOverflowError(
+                f"the prompt has {len(sequence.tokens):,} tokens, the context holds {limit:,}",
+                hint=f"--ctx {len(sequence.tokens) + 512} makes it larger; --on-overflow truncate-middle cuts the prompt",
+            )
+        sequence.notify(truncate_middle(sequence, limit))
+
+    def _end_stopped(self) -> None:
+        for sequence in self.everybody():
+            if reason := sequence.stop_request:
+                self._finish(sequence, reason)
+
+    def _admit(self) -> None:
+        if self._crowded and self._running:
+            return
+        self._crowded = False
+        for sequence in list(self._waiting):
+            if self._slots.full:
+                return
+            if self._better_wait(sequence):
+                continue
+            try:
+                lease = self._slots.lease(sequence.tokens)
+                sequence.slot, sequence.n_computed = lease.slot, lease.n_cached
+                sequence.n_cached_ram = min(lease.n_cached, sequence.n_prompt)
+                if sequence.sampler is None:
+                    self._open_sampler(sequence)
+            except LocalrunError as error:
+                self._fail(sequence, error)
+                continue
+            self._waiting.remove(sequence)
+            self._running.append(sequence)
+            sequence.status = Status.RUNNING
+            sequence.notify(Progress(sequence.n_computed, sequence.n_prompt, sequence.n_cached_ram))
+
+    def _better_wait(self, sequence: Sequence) -> bool:
+        """Whether a running prompt is about to compute a long beginning of this one."""
+        known = -1
+        for other in self._running:
+            if not other.prefilling:
+                continue
+            shared = min(common_prefix(sequence.tokens, other.tokens), len(sequence.tokens) - 1)
+            if shared <= other.n_computed or shared < _WORTH_WAITING:
+                continue
+            known = self._slots.match(sequence.tokens) if known < 0 else known
+            if shared >= known + _WORTH_WAITING:
+                return True
+        return False
+
+    def _open_sampler(self, sequence: Sequence) -> None:
+        params = sequence.params
+        banned = sorted(self._table.eog_ids) if params.ignore_eos else []
+        sequence.sampler = self._backend.sampler(params.sampling, sequence.seed, banned)
+        if params.sampling.uses_history:
+            for token in sequence.tokens:
+                sequence.sampler.accept(token)
+
+    # after a decode -----------------------------------------------------------------------------------------------
+
+    def _advance(self, work: Work) -> None:
+        sequence = work.sequence
+        was_prefilling = sequence.prefilling
+        sequence.n_computed += len(work.span.tokens)
+        if was_prefilling:
+            sequence.notify(Progress(min(sequence.n_computed, sequence.n_prompt), sequence.n_prompt, sequence.n_cached_ram))
+            if sequence.cacheable:
+                self._slots.record(sequence.slot, sequence.tokens[: sequence.n_computed])
+        if not work.completes:
+            return
+        try:
+            token = self._choose(sequence, work.last_row)
+            now = time.perf_counter()
+            sequence.times.first_token = sequence.times.first_token or now
+            sequence.times.last_token = now
+            self._take(sequence, token)
+        except LocalrunError as error:
+            self._fail(sequence, error)
+
+    def _choose(self, sequence: Sequence, row: int) -> int:
+        assert sequence.sampler is not None, "a running sequence has a sampler"
+        if sequence.matcher is not None and sequence.output.constrained:
+            sequence.matcher.mask(self._backend.logits(row))
+        return sequence.sampler.sample(row)
+
+    def _take(self, sequence: Sequence, token: int) -> None:
+        """The sequence goes on with a sampled token, and with whatever that token forces."""
+        if self._table.is_eog(token) and not sequence.params.ignore_eos:
+            self._finish(sequence, "stop")
+            return
+        reason = self._append(sequence, token)
+        while reason is None and (forced := self._forced(sequence)):
+            for token in forced:
+                assert sequence.sampler is not None
+                sequence.sampler.accept(token)
+                reason = self._append(sequence, token)
+                if reason is not None:
+                    break
+        if reason is None and len(sequence.tokens) > self._backend.n_ctx_seq:
+            reason = self._overflow(sequence)
+        if reason is not None:
+            self._finish(sequence, reason)
+
+    def _append(self, sequence: Sequence, token: int) -> FinishReason | None:
+        """Add one token; returns why the sequence ends with it, if it does."""
+        constrained = sequence.matcher is not None and sequence.output.constrained
+        sequence.tokens.append(token)
+        sequence.n_generated += 1
+        sequence.output.push(token, self._table.piece(token), self._table.is_control(token))
+        if sequence.output.stopped is not None:
+            return "stop_string"
+        if constrained and sequence.matcher is not None:
+            sequence.matcher.accept(token)
+            if sequence.matcher.must_end:
+                return "stop"
+        return "length" if sequence.n_left == 0 else None
+
+    def _forced(self, sequence: Sequence) -> list[int]:
+        """Tokens that must come next whatever the model says."""
+        if text := sequence.output.forced_text():
+            return self._table.encode(text, special=True)
+        matcher = sequence.matcher
+        if matcher is None or not sequence.output.constrained:
+            return []
+        if forced := matcher.forced():
+            return forced
+        if sequence.n_left is not None and (closing := matcher.closing(sequence.n_left)):
+            sequence.notify(Notice("closed", "the token limit came near, so the value was closed early"))
+            return closing
+        return []
+
+    def _overflow(self, sequence: Sequence) -> FinishReason | None:
+        if sequence.params.on_overflow is not OverflowPolicy.SHIFT:
+            return "context"
+        shared = self._slots.tree.shared_length(sequence.slot)
+        while shared and self._slots.evict(sharing=sequence.slot):
+            shared = self._slots.tree.shared_length(sequence.slot)
+        self._slots.tree.remove(sequence.slot)
+        notice = shift(sequence, self._backend, may_move=shared == 0)
+        if notice is not None:
+            sequence.notify(notice)
+        return None
+
+    # trouble ------------------------------------------------------------------------------------------------------
+
+    def _make_room(self, works: list[Work]) -> None:
+        """The memory is full: drop a cached prefix, else send the youngest sequence back to the queue."""
+        if self._slots.evict():
+            return
+        if len(self._running) > 1:
+            youngest = max(self._running, key=lambda s: (-s.params.priority, s.number))
+            self._running.remove(youngest)
+            self._slots.release(youngest.slot, None)
+            youngest.slot, youngest.n_computed, youngest.status = -1, 0, Status.WAITING
+            self._waiting.insert(0, youngest)
+            self._crowded = True
+            return
+        error = EngineError(
+            f"the memory of {self._backend.n_cells:,} tokens has no room for a batch of one sequence",
+            hint="take a larger --ctx",
+        )
+        self._fail_all(works, error)
+
+    def _resync(self, works: list[Work]) -> None:
+        """After an aborted decode: what is in the memory is what was computed."""
+        for work in works:
+            sequence = work.sequence
+            sequence.n_computed = max(work.span.start, self._backend.last_position(sequence.slot) + 1)
+
+    def _fail_all(self, works: list[Work], error: LocalrunError) -> None:
+        for work in works:
+            self._fail(work.sequence, error)
+
+    # the end ------------------------------------------------------------------------------------------------------
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        with suppress(ValueError):
+            self._waiting.remove(sequence)
+        sequence.output.finish()
+        if sequence.output.stopped is not None:
+            reason = "stop_string"
+        self._leave(sequence)
+        times, end = sequence.times, time.perf_counter()
+        started = times.started or end
+        first = times.first_token or end
+        sequence.notify(
+            Finished(
+                reason=reason,
+                tokens=tuple(sequence.tokens[sequence.n_prompt :]),
+                n_prompt=sequence.n_prompt,
+                n_cached_ram=sequence.n_cached_ram,
+                n_cached_disk=sequence.n_cached_disk,
+                n_draft=sequence.n_draft,
+                n_draft_accepted=sequence.n_draft_accepted,
+                wait_s=started - times.submitted,
+                prefill_s=first - started,
+                decode_s=max(0.0, times.last_token - first) if times.first_token else 0.0,
+                n_context=len(sequence.tokens),
+            )
+        )
+
+    def _fail(self, sequence: Sequence, error: LocalrunError) -> None:
+        with suppress(ValueError):
+            self._waiting.remove(sequence)
+        self._leave(sequence, keep=False)
+        sequence.notify(Failed(error))
+
+    def _leave(self, sequence: Sequence, *, keep: bool = True) -> None:
+        """Give back the slot and the sampler. The computed tokens stay for their prefix where they may."""
+        self._crowded = False
+        sequence.status = Status.FINISHED
+        if sequence.sampler is not None:
+            sequence.sampler.close()
+            sequence.sampler = None
+        if sequence.slot >= 0:
+            kept: Tokens[int] | None = sequence.tokens[: sequence.n_computed]
+            self._slots.release(sequence.slot, kept if keep and sequence.cacheable else None)
+            sequence.slot = -1
+        with suppress(ValueError):
+            self._running.remove(sequence)

@@ -1,0 +1,96 @@
+"""One request's whole state while the engine works on it.
+
+Knows its tokens, its limits and its helpers; knows no other sequence and no plan. Invariants: `tokens[:n_computed]`
+are in the slot's memory; the rest is pending, and at least one token is pending whenever a token is to be chosen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from localrun.engine.events import EngineEvent, FinishReason
+from localrun.engine.ports import Matcher, Output, Sampler
+from localrun.params import GenerationParams
+
+
+class Status(Enum):
+    WAITING = auto()
+    RUNNING = auto()
+    FINISHED = auto()
+
+
+@dataclass(slots=True)
+class Times:
+    """Moments of `time.perf_counter`, 0 where not reached."""
+
+    submitted: float = field(default_factory=time.perf_counter)
+    started: float = 0.0
+    first_token: float = 0.0
+    last_token: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """A prompt, what follows it, and everything that decides what comes next."""
+
+    tokens: list[int]
+    """The prompt, then what was generated or forced."""
+    n_prompt: int
+    params: GenerationParams
+    seed: int
+    output: Output
+    notify: Callable[[EngineEvent], None]
+    matcher: Matcher | None = None
+    number: int = 0
+    """Order of arrival."""
+    status: Status = Status.WAITING
+    sampler: Sampler | None = None
+    slot: int = -1
+    n_computed: int = 0
+    n_generated: int = 0
+    n_cached_ram: int = 0
+    n_cached_disk: int = 0
+    n_draft: int = 0
+    n_draft_accepted: int = 0
+    n_dropped: int = 0
+    """Tokens that a shift has dropped from the middle."""
+    cancelled: bool = False
+    """Set by any thread; read by the worker before each step."""
+    expired: bool = False
+    """Set by the deadline's timer; read like `cancelled`."""
+    times: Times = field(default_factory=Times)
+
+    @property
+    def pending(self) -> int:
+        """How many tokens are still to be computed."""
+        return len(self.tokens) - self.n_computed
+
+    @property
+    def prefilling(self) -> bool:
+        """Whether its prompt is still being computed."""
+        return self.n_computed < self.n_prompt
+
+    @property
+    def generated(self) -> list[int]:
+        return self.tokens[self.n_prompt :]
+
+    @property
+    def cacheable(self) -> bool:
+        """Whether its memory is that of its tokens computed in order: after a shift it is not."""
+        return self.n_dropped == 0
+
+    @property
+    def n_left(self) -> int | None:
+        """How many more tokens its limit allows; None without a limit."""
+        limit = self.params.max_tokens
+        return None if limit is None else max(0, limit - self.n_generated)
+
+    @property
+    def stop_request(self) -> FinishReason | None:
+        """Why it must end now, if somebody said so."""
+        if self.cancelled:
+            return "interrupted"
+        return "timeout" if self.expired else None

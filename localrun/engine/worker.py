@@ -1,0 +1,123 @@
+"""The thread that owns an engine.
+
+Knows threads and deadlines; knows no policy. Invariant: after it has started, nobody else touches the backend; others
+leave commands and set flags.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from localrun.engine.engine import Engine
+from localrun.engine.events import Failed
+from localrun.engine.ports import Backend
+from localrun.engine.sequence import Sequence, Status
+from localrun.errors import EngineError
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class EngineWorker:
+    """Runs an engine's steps while there is work, and sleeps while there is none."""
+
+    def __init__(self, engine: Engine, backend: Backend) -> None:
+        self._engine = engine
+        self._backend = backend
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._closing = False
+        self._timers: list[tuple[threading.Timer, Sequence]] = []
+        self._thread = threading.Thread(target=self._run, name="localrun-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a sequence. Its events come on the worker's thread."""
+        if self._closing:
+            raise EngineError("the engine is closed")
+        if sequence.params.timeout_s is not None:
+            self._start_timer(sequence, sequence.params.timeout_s)
+        self._commands.put(lambda: self._engine.submit(sequence))
+
+    def cancel(self, sequence: Sequence) -> None:
+        """End a sequence soon, inside a decode if nobody else needs that decode. Any thread may call it."""
+        sequence.cancelled = True
+        self._hurry()
+
+    def call(self, function: Callable[[], T]) -> Future[T]:
+        """Run `function` on the worker's thread, between steps."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:  # handed to whoever waits, whatever it is
+                future.set_exception(error)
+
+        self._commands.put(run)
+        return future
+
+    def close(self) -> None:
+        """End what runs, and the thread. Idempotent."""
+        if not self._closing:
+            self._closing = True
+            for sequence in self._engine.everybody():
+                sequence.cancelled = True
+            self._backend.abort()
+            self._commands.put(_nothing)
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+        for timer, _ in self._timers:
+            timer.cancel()
+
+    def _start_timer(self, sequence: Sequence, seconds: float) -> None:
+        for timer, owner in self._timers:
+            if owner.status is Status.FINISHED:
+                timer.cancel()
+        self._timers = [(timer, owner) for timer, owner in self._timers if owner.status is not Status.FINISHED]
+        timer = threading.Timer(seconds, self._expire, [sequence])
+        timer.daemon = True
+        self._timers.append((timer, sequence))
+        timer.start()
+
+    def _expire(self, sequence: Sequence) -> None:
+        sequence.expired = True
+        self._hurry()
+
+    def _hurry(self) -> None:
+        if self._engine.all_stopping:
+            self._backend.abort()
+        self._commands.put(_nothing)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._obey(block=not self._engine.busy)
+                self._engine.step()
+            self._engine.close()
+        except Exception as error:  # a bug of ours must reach the owners, who would wait for ever
+            logger.exception("the engine's worker failed")
+            self._fail_everybody(error)
+
+    def _obey(self, *, block: bool) -> None:
+        """Run the commands that are there; with `block`, wait for the first."""
+        try:
+            self._commands.get(block=block)()
+            while True:
+                self._commands.get_nowait()()
+        except queue.Empty:
+            return
+
+    def _fail_everybody(self, error: Exception) -> None:
+        self._closing = True
+        failure = EngineError(f"the engine stopped because of a bug: {type(error).__name__}: {error}")
+        for sequence in self._engine.everybody():
+            sequence.notify(Failed(failure))
+
+
+def _nothing() -> None:
+    """Wakes the worker."""

@@ -1,0 +1,92 @@
+"""Loads llama.cpp's shared library and tells what it can do.
+
+Knows the binding's module and the process environment; knows no model. Invariant: the C library never writes to
+stderr by itself (its log goes to `logging`), and OpenMP's spin time is bounded before the runtime is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import logging
+import os
+import sys
+import types
+from functools import lru_cache
+from typing import Any
+
+from localrun.errors import EngineError
+from localrun.llama.log import EngineLog
+
+logger = logging.getLogger(__name__)
+
+# libgomp's threads spin at every barrier; with another busy process on the cores, decoding collapses (from 100 to
+# 3 tokens/s on two cores). 10,000 turns cost nothing on an idle machine. The user's own setting wins.
+_SPIN_COUNT = "10000"
+
+
+@lru_cache(maxsize=1)
+def engine_log() -> EngineLog:
+    """The one receiver of the library's log."""
+    return EngineLog()
+
+
+@lru_cache(maxsize=1)
+def bindings() -> Any:
+    """The module of C functions (`llama_cpp.llama_cpp`), initialised.
+
+    Raises `EngineError` where the package is missing or its library cannot be loaded.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
+    try:
+        module = _import_bindings()
+    except (ImportError, OSError, RuntimeError) as error:
+        raise EngineError(
+            f"llama.cpp's library could not be loaded: {error}",
+            hint="reinstall it: pip install --force-reinstall --no-cache-dir llama-cpp-python",
+        ) from error
+    module.llama_log_set(engine_log().callback(module.llama_log_callback), ctypes.c_void_p(0))
+    module.llama_backend_init()
+    return module
+
+
+def _import_bindings() -> Any:
+    """Import `llama_cpp.llama_cpp` without running `llama_cpp/__init__`.
+
+    The package's `__init__` imports its high-level classes, and numpy, jinja2 and more with them (0.2 s that no answer
+    needs). A stand-in parent package is there only while the submodule is imported, so that a later
+    `import llama_cpp` by anybody still gets the real thing.
+    """
+    if "llama_cpp" in sys.modules or "llama_cpp.llama_cpp" in sys.modules:
+        import llama_cpp.llama_cpp as module
+
+        return module
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is None or spec.submodule_search_locations is None:
+        raise ImportError("the package llama_cpp is not installed")
+    parent = types.ModuleType("llama_cpp")
+    parent.__path__ = list(spec.submodule_search_locations)
+    parent.__spec__ = spec
+    sys.modules["llama_cpp"] = parent
+    try:
+        return importlib.import_module("llama_cpp.llama_cpp")
+    finally:
+        del sys.modules["llama_cpp"]
+
+
+def engine_build() -> str:
+    """Version of the engine: part of the identity of everything that is cached."""
+    from importlib.metadata import version
+
+    return f"llama-cpp-python {version('llama-cpp-python')}"
+
+
+def system_info() -> str:
+    """llama.cpp's own line about the CPU features it was compiled with."""
+    return bytes(bindings().llama_print_system_info()).decode("utf-8", "replace").strip()
+
+
+def supports_gpu() -> bool:
+    """Whether a GPU backend is compiled in and sees a device."""
+    return bool(bindings().llama_supports_gpu_offload())

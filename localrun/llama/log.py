@@ -1,0 +1,53 @@
+"""Receives the C library's log and hands it to `logging`.
+
+Knows log levels and continuation lines. Invariant: a callback from C never raises, and the last error lines are kept
+so that a failed load can say why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections import deque
+from typing import Any
+
+logger = logging.getLogger("localrun.engine.native")
+
+# ggml_log_level: 0 none, 1 debug, 2 info, 3 warn, 4 error, 5 continuation of the line before.
+_LEVELS = {1: logging.DEBUG, 2: logging.DEBUG, 3: logging.INFO, 4: logging.WARNING}
+_CONTINUED = 5
+_ERROR = 4
+
+
+class EngineLog:
+    """Collects whole lines. `errors` are the latest error lines, oldest first."""
+
+    def __init__(self) -> None:
+        self.errors: deque[str] = deque(maxlen=20)
+        self._level = 2
+        self._line = ""
+        self._callback: Any = None
+
+    def callback(self, kind: Any) -> Any:
+        """The ctypes callback of type `kind`. Kept alive by this object."""
+        self._callback = kind(self._receive)
+        return self._callback
+
+    def clear_errors(self) -> None:
+        """Forget the error lines; call before an operation whose failure will be explained by them."""
+        self.errors.clear()
+
+    def _receive(self, level: int, text: bytes | None, _user: ctypes.c_void_p) -> None:
+        if level != _CONTINUED:
+            self._level = level
+        self._line += (text or b"").decode("utf-8", "replace")
+        while "\n" in self._line:
+            line, self._line = self._line.split("\n", 1)
+            self._emit(line.rstrip())
+
+    def _emit(self, line: str) -> None:
+        if not line:
+            return
+        if self._level == _ERROR:
+            self.errors.append(line)
+        logger.log(_LEVELS.get(self._level, logging.DEBUG), "%s", line)

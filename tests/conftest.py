@@ -1,0 +1,17 @@
+"""What holds for every test: a home of its own, no network but loopback, and the real model where it is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh `LOCALRUN_HOME`; the user's own files are never seen."""
+    root = tmp_path / "localrun-home"
+    monkeypatch.setenv("LOCALRUN_HOME", str(root))
+    for name in ("LOCALRUN_MODEL", "LOCALRUN_ENGINE", "NO_COLOR", "HF_TOKEN", "HF_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    return root
