@@ -1,0 +1,292 @@
+"""The pass over the weights: read a slab, round it, write it in its place; many at once, in any order.
+
+Knows plans, slabs and threads. Invariant: peak memory is a few slabs, whatever the model's size; the result does not
+depend on the number of threads, on the order of slabs, or on how often the run was interrupted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+
+from quantize import ggml
+from quantize.blocks import ColumnWeights, copy_rows, round_rows
+from quantize.errors import DestinationError, VerificationError
+from quantize.journal import Journal, journal_path
+from quantize.model import Rows
+from quantize.plan import Plan, PlannedFile, PlannedTensor
+from quantize.types import FLOAT_TYPES
+from quantize.writer import PartialFile, partial_path
+
+SLAB_VALUES = 1 << 20
+"""Weights in a slab: 4 MB as float32, which stays in a core's cache from reading to writing."""
+
+_SYNC_SECONDS = 5.0
+"""How much work an interruption may cost."""
+
+_ERROR_STRIDE = 4
+"""Every fourth slab is decoded again to measure its error: enough for a mean, cheap beside the rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Rows of one tensor that are handled together."""
+
+    number: int
+    file: int
+    planned: PlannedTensor
+    start: int
+    stop: int
+
+    @property
+    def n_values(self) -> int:
+        return (self.stop - self.start) * self.planned.choice.tensor.n_cols
+
+    @property
+    def offset(self) -> int:
+        return self.planned.offset + self.start * self.planned.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the pass is."""
+
+    tensor: str
+    """One that was just worked on."""
+    done: int
+    total: int
+    """Weights."""
+    bytes_written: int
+    seconds: float
+
+    @property
+    def eta(self) -> float | None:
+        """Seconds left at the present rate, None before there is one."""
+        return self.seconds * (self.total - self.done) / self.done if self.done else None
+
+
+@dataclass(slots=True)
+class TensorError:
+    """Squared error of the part of a tensor that was measured."""
+
+    error: float = 0.0
+    power: float = 0.0
+
+    @property
+    def relative(self) -> float:
+        """Mean squared error in units of the mean squared weight."""
+        return self.error / self.power if self.power else 0.0
+
+
+@dataclass(slots=True)
+class PassResult:
+    """What the pass did."""
+
+    seconds: float
+    cpu_seconds: float
+    bytes_written: int
+    slabs: int
+    resumed: int
+    """Slabs found finished from an earlier run."""
+    errors: dict[str, TensorError] = field(default_factory=dict)
+    """By tensor, for quantized ones."""
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def run(
+    plan: Plan,
+    weights: ColumnWeights,
+    *,
+    fingerprint: str,
+    threads: int,
+    progress: ProgressCallback | None = None,
+    measure_error: bool = False,
+) -> PassResult:
+    """Write the planned files under their partial names; `finish` renames them.
+
+    On an error or Ctrl-C the partial files and the journal stay, and the same call goes on from there.
+
+    Args:
+        fingerprint: of source and importance weights; with the plan it tells whether a partial run is the same.
+
+    Raises:
+        WeightError: a weight that is NaN, infinite or too large.
+        DestinationError: the output cannot be written.
+    """
+    started, cpu = time.monotonic(), time.process_time()
+    with ExitStack() as stack:
+        journal = Journal(journal_path(partial_path(plan.files[0].path)), _identity(plan, fingerprint))
+        stack.callback(journal.close)
+        outputs = []
+        for file in plan.files:
+            outputs.append(PartialFile(file.path, file.size))
+            stack.callback(outputs[-1].close)
+        if not all(output.was_complete_size for output in outputs):
+            journal.forget()
+        bytes_written = 0
+        for file, output in zip(plan.files, outputs, strict=True):
+            output.write_at(0, file.header)
+            bytes_written += len(file.header)
+        slabs = list(_slabs(plan.files))
+        todo = [slab for slab in slabs if slab.number not in journal.done]
+        result = PassResult(0.0, 0.0, bytes_written, len(slabs), len(slabs) - len(todo))
+        work = _Workers(todo, outputs, weights, threads, measure_error)
+        stack.callback(work.stop)
+        total = sum(slab.n_values for slab in slabs)
+        done = total - sum(slab.n_values for slab in todo)
+        pending: list[int] = []
+        synced = time.monotonic()
+        try:
+            for finished in work.results():
+                done += finished.slab.n_values
+                result.bytes_written += finished.n_bytes
+                _add_error(result, finished)
+                pending.append(finished.slab.number)
+                if time.monotonic() - synced > _SYNC_SECONDS:
+                    _checkpoint(outputs, journal, pending)
+                    synced = time.monotonic()
+                if progress is not None:
+                    name = finished.slab.planned.choice.tensor.name
+                    progress(Progress(name, done, total, result.bytes_written, time.monotonic() - started))
+        except BaseException:
+            work.stop()
+            # What broke the run is what the user must hear, not that the disk could not be synced after it.
+            with suppress(DestinationError):
+                _checkpoint(outputs, journal, pending)
+            raise
+        _checkpoint(outputs, journal, pending)
+    result.seconds, result.cpu_seconds = time.monotonic() - started, time.process_time() - cpu
+    return result
+
+
+def finish(plan: Plan) -> None:
+    """Give the complete files their names and drop the notes. The first file comes last: it makes a split set whole."""
+    for file in reversed(plan.files):
+        PartialFile(file.path, file.size).finish()
+    journal_path(partial_path(plan.files[0].path)).unlink(missing_ok=True)
+
+
+def _identity(plan: Plan, fingerprint: str) -> str:
+    digest = hashlib.sha256(fingerprint.encode())
+    for file in plan.files:
+        digest.update(file.header)
+    return digest.hexdigest()
+
+
+def _checkpoint(outputs: Sequence[PartialFile], journal: Journal, pending: list[int]) -> None:
+    if pending:
+        for output in outputs:
+            output.sync()
+        journal.note(pending)
+        pending.clear()
+
+
+def _slabs(files: Sequence[PlannedFile]) -> Iterator[Slab]:
+    number = 0
+    for index, file in enumerate(files):
+        for planned in file.tensors:
+            tensor = planned.choice.tensor
+            unit = tensor.row_multiple
+            rows = max(SLAB_VALUES // tensor.n_cols // unit * unit, unit)
+            for start in range(0, tensor.n_rows, rows):
+                yield Slab(number, index, planned, start, min(start + rows, tensor.n_rows))
+                number += 1
+
+
+def _add_error(result: PassResult, finished: _Finished) -> None:
+    if finished.error is not None:
+        total = result.errors.setdefault(finished.slab.planned.choice.tensor.name, TensorError())
+        total.error += finished.error.error
+        total.power += finished.error.power
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    slab: Slab
+    n_bytes: int
+    error: TensorError | None
+
+
+class _Workers:
+    """Threads that take slabs one after another. libggml and numpy release the GIL, so they run side by side."""
+
+    def __init__(
+        self,
+        slabs: Sequence[Slab],
+        outputs: Sequence[PartialFile],
+        weights: ColumnWeights,
+        threads: int,
+        measure_error: bool,
+    ) -> None:
+        self._outputs = outputs
+        self._weights = weights
+        self._measure_error = measure_error
+        self._todo = iter(slabs)
+        self._left = len(slabs)
+        self._lock = threading.Lock()
+        self._stopping = False
+        self._answers: queue.SimpleQueue[_Finished | BaseException] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"quantize-{i}", daemon=True)
+            for i in range(max(1, min(threads, len(slabs))))
+        ]
+
+    def results(self) -> Iterator[_Finished]:
+        """What is finished, as it finishes. Raises the first error of any thread."""
+        for thread in self._threads:
+            thread.start()
+        for _ in range(self._left):
+            answer = self._answers.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            yield answer
+
+    def stop(self) -> None:
+        """Let the threads finish the slabs they have in hand, and wait for them."""
+        self._stopping = True
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def _work(self) -> None:
+        while not self._stopping:
+            with self._lock:
+                slab = next(self._todo, None)
+            if slab is None:
+                return
+            try:
+                self._answers.put(self._handle(slab))
+            except BaseException as error:  # handed to the thread that waits, which raises it
+                self._stopping = True
+                self._answers.put(error)
+
+    def _handle(self, slab: Slab) -> _Finished:
+        choice = slab.planned.choice
+        tensor, kind = choice.tensor, choice.type
+        stored_type = tensor.keep_type or tensor.source_type
+        error = None
+        if kind == stored_type and tensor.read_raw is not None:
+            blocks = copy_rows(tensor, kind, slab.start, slab.stop)
+        else:
+            rows = tensor.read(slab.start, slab.stop)
+            blocks = round_rows(tensor, kind, rows, slab.start, self._weights.of(tensor, kind))
+            if self._measure_error and kind not in FLOAT_TYPES and slab.number % _ERROR_STRIDE == 0:
+                error = _error(rows, ggml.dequantize_rows(kind, blocks, tensor.n_cols))
+        expected = (slab.stop - slab.start) * slab.planned.row_bytes
+        if blocks.nbytes != expected:
+            raise VerificationError(f"tensor {tensor.name} gave {blocks.nbytes} bytes where {expected} were planned")
+        self._outputs[slab.file].write_at(slab.offset, blocks.data)
+        return _Finished(slab, blocks.nbytes, error)
+
+
+def _error(rows: Rows, back: Rows) -> TensorError:
+    difference = (back - rows).ravel()
+    flat = rows.ravel()
+    return TensorError(float(difference @ difference), float(flat @ flat))
