@@ -1,0 +1,31 @@
+"""Model architectures, found by the class name in config.json: one module each, with a table and what it needs besides.
+
+To add one, see docs/architectures.md. Invariant: a class that is not listed is refused by its name.
+"""
+
+from __future__ import annotations
+
+from quantize.architectures.architecture import Architecture
+from quantize.architectures.llama import Llama
+from quantize.checkpoint.config import Config
+from quantize.errors import SourceError, UnsupportedError
+
+ARCHITECTURES: tuple[type[Architecture], ...] = (Llama,)
+
+BY_CLASS = {name: architecture for architecture in ARCHITECTURES for name in architecture.hf_classes}
+
+
+def architecture_of(config: Config) -> Architecture:
+    """The architecture for a model's configuration. Raises UnsupportedError for a class that is not known."""
+    classes = config.values.get("architectures")
+    if not isinstance(classes, list) or not classes or not isinstance(classes[0], str):
+        raise SourceError(
+            f"{config.path.name} does not say which architecture the model has (key 'architectures')",
+            hint="This may be the configuration of something else than a language model.",
+        )
+    if classes[0] not in BY_CLASS:
+        raise UnsupportedError(
+            f"architecture {classes[0]} is not supported",
+            hint="Supported: " + ", ".join(sorted(BY_CLASS)) + ".",
+        )
+    return BY_CLASS[classes[0]](config)

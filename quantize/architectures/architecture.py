@@ -1,0 +1,243 @@
+"""What every architecture has: a table from checkpoint names to GGUF names, sizes, parameters, and defaults.
+
+A subclass states its table and overrides what differs. Knows names and shapes; reads no weight. Invariant: `tensors`
+accounts for every tensor of the checkpoint: used, or ignored on purpose, or an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from gguf.constants import GGMLQuantizationType
+
+from quantize.architectures.rope import Rope, rope_metadata, rope_of
+from quantize.checkpoint.config import Config
+from quantize.checkpoint.folder import Checkpoint
+from quantize.checkpoint.weight import Weight
+from quantize.errors import SourceError, UnsupportedError
+from quantize.metadata import Metadata, f32, u32
+from quantize.model import Rows, Tensor
+
+Weights = Mapping[str, Weight]
+Transform = Callable[[Weight], Weight]
+
+IGNORED = (r".*\.rotary_emb\.inv_freq", r".*\.attention\.masked_bias", r".*\.attn\.bias")
+"""Buffers that old checkpoints store and nobody reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line of a table. `{i}` in the names stands for the layer; the shape names entries of `sizes`."""
+
+    source: str
+    target: str
+    shape: tuple[str, ...]
+    transform: Transform | None = None
+    optional: bool = False
+    """May be absent, but then in every layer."""
+
+
+class Architecture:
+    """The base of all architectures; holds the configuration with the class's defaults underneath."""
+
+    name: ClassVar[str]
+    """llama.cpp's name, the value of `general.architecture` and the prefix of its keys."""
+    hf_classes: ClassVar[tuple[str, ...]]
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """What the Hugging Face class assumes for keys that config.json leaves out."""
+    ignored: ClassVar[tuple[str, ...]] = ()
+    """Patterns (whole names) of tensors that the engine does not need."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config.with_defaults(self.defaults)
+        self.n_layers = self.config.integer("num_hidden_layers")
+        self.rope: Rope = rope_of(self.config)
+        self.warnings: list[str] = []
+
+    # What a subclass says ------------------------------------------------------------------------------------------
+
+    def rules(self) -> Sequence[Rule]:
+        """The table."""
+        raise NotImplementedError
+
+    def sizes(self) -> dict[str, int]:
+        """Values of the names that shapes use. Raises SourceError when config.json contradicts itself."""
+        config = self.config
+        heads, kv_heads, head = self.n_heads, self.n_kv_heads, self.head_dim
+        if heads % kv_heads:
+            raise SourceError(f"config.json has {heads} attention heads, no multiple of {kv_heads} key-value heads")
+        return {
+            "vocab": config.integer("vocab_size"),
+            "embd": config.integer("hidden_size"),
+            "ff": config.integer("intermediate_size"),
+            "q": heads * head,
+            "kv": kv_heads * head,
+            "head": head,
+        }
+
+    def parameters(self) -> Metadata:
+        """The architecture's own keys, in the order of llama.cpp's converter."""
+        return self.common_parameters()
+
+    def extra_tensors(self) -> list[Tensor]:
+        """Tensors that are computed rather than stored; they come first in the file."""
+        return []
+
+    def tensor_name(self, name: str) -> str:
+        """The name under which the table knows a stored tensor."""
+        return name
+
+    def gathered(self, weights: dict[str, Weight], checkpoint: Checkpoint) -> dict[str, Weight]:
+        """Weights that are made of several stored ones (experts), under the names the table uses."""
+        return weights
+
+    # What they share -----------------------------------------------------------------------------------------------
+
+    @property
+    def n_heads(self) -> int:
+        return self.config.integer("num_attention_heads")
+
+    @property
+    def n_kv_heads(self) -> int:
+        return self.config.integer_or(self.n_heads, "num_key_value_heads")
+
+    @property
+    def head_dim(self) -> int:
+        given = self.config.get("head_dim")
+        if given is not None:
+            return self.config.integer("head_dim")
+        width = self.config.integer("hidden_size")
+        if width % self.n_heads:
+            raise SourceError(f"config.json has hidden_size {width}, no multiple of {self.n_heads} attention heads")
+        return width // self.n_heads
+
+    @property
+    def tied(self) -> bool:
+        """The output head is the token embedding."""
+        return self.config.flag("tie_word_embeddings", False)
+
+    def common_parameters(self, *, head_keys: bool = True) -> Metadata:
+        """Keys of every decoder. `head_keys`: also the width of a head, for classes that state it."""
+        config, name = self.config, self.name
+        keys: Metadata = {f"{name}.block_count": u32(self.n_layers)}
+        keys[f"{name}.context_length"] = u32(config.integer("max_position_embeddings"))
+        keys[f"{name}.embedding_length"] = u32(config.integer("hidden_size"))
+        keys[f"{name}.feed_forward_length"] = u32(config.integer("intermediate_size"))
+        keys[f"{name}.attention.head_count"] = u32(self.n_heads)
+        keys[f"{name}.attention.head_count_kv"] = u32(self.n_kv_heads)
+        keys |= rope_metadata(name, self.rope)
+        if config.get("rms_norm_eps") is not None:
+            keys[f"{name}.attention.layer_norm_rms_epsilon"] = f32(config.number("rms_norm_eps"))
+        if head_keys:
+            keys[f"{name}.attention.key_length"] = u32(self.head_dim)
+            keys[f"{name}.attention.value_length"] = u32(self.head_dim)
+        return keys
+
+    def tensors(self, weights: dict[str, Weight], checkpoint: Checkpoint, accounted: set[str]) -> list[Tensor]:
+        """All tensors of the file to be written, computed ones first, then in the order of the checkpoint.
+
+        `accounted` names stored tensors that are used already (scales). Raises SourceError with the names when a
+        tensor is missing, has another shape than the configuration says, or is left over.
+        """
+        renamed = self._renamed(weights)
+        known = {name: w for name, w in renamed.items() if not self._is_ignored(name)}
+        ready = self.gathered(known, checkpoint)
+        table = {rule.source: rule for rule in self._for_layers()}
+        self._check_missing(table, ready)
+        unknown = [name for name in ready if name not in table]
+        unread = [n for n in checkpoint.tensors if n not in weights and n not in accounted and not self._is_ignored(n)]
+        if unknown or unread:
+            names = unknown + unread
+            raise UnsupportedError(
+                f"{len(names)} tensors do not belong to {self.hf_classes[0]}: {', '.join(names[:5])}",
+                hint="The checkpoint may be a variant of the architecture, an adapter, or quantized by a method "
+                "that is not known here.",
+            )
+        sizes = self.sizes()
+        stored = [_finished(table[name], weight, sizes) for name, weight in ready.items()]
+        return self.extra_tensors() + stored
+
+    def _renamed(self, weights: Mapping[str, Weight]) -> dict[str, Weight]:
+        """Bring the names to one form: with `model.` in front, without the parts of multimodal wrappers."""
+        bare = not any(name.startswith(("model.", "language_model.", "lm_head.")) for name in weights)
+        renamed = {}
+        for name, weight in weights.items():
+            plain = name.replace("language_model.", "")
+            plain = plain if not bare else f"model.{plain}"
+            if plain.startswith("model.model."):
+                plain = plain.removeprefix("model.")
+            renamed[self.tensor_name(plain)] = weight
+        return renamed
+
+    def _is_ignored(self, name: str) -> bool:
+        return any(re.fullmatch(pattern, name) for pattern in (*IGNORED, *self.ignored))
+
+    def _for_layers(self) -> Iterator[Rule]:
+        for rule in self.rules():
+            if "{i}" not in rule.source:
+                yield rule
+                continue
+            for i in range(self.n_layers):
+                yield Rule(
+                    rule.source.replace("{i}", str(i)),
+                    rule.target.replace("{i}", str(i)),
+                    rule.shape,
+                    rule.transform,
+                    rule.optional,
+                )
+
+    def _check_missing(self, table: Mapping[str, Rule], ready: Weights) -> None:
+        missing = [name for name, rule in table.items() if not rule.optional and name not in ready]
+        for rule in self.rules():
+            if rule.optional and "{i}" in rule.source:
+                names = [rule.source.replace("{i}", str(i)) for i in range(self.n_layers)]
+                absent = [name for name in names if name not in ready]
+                missing += absent if len(absent) < len(names) else []
+        if missing:
+            hint = (
+                "config.json says the output head is not tied to the embedding."
+                if "lm_head.weight" in missing
+                else None
+            )
+            raise SourceError(f"{len(missing)} tensors are missing: {', '.join(missing[:5])}", hint=hint)
+
+
+def _finished(rule: Rule, weight: Weight, sizes: Mapping[str, int]) -> Tensor:
+    """Check the shape, transform, and decide what the recipe may not change."""
+    expected = tuple(int(part) if part.isdecimal() else sizes[part] for part in rule.shape)
+    if weight.shape != expected:
+        raise SourceError(
+            f"tensor {weight.label!r} has shape {weight.shape}, config.json calls for {expected}",
+            hint="config.json belongs to another model, or tokens were added without saving it.",
+        )
+    done = weight if rule.transform is None else rule.transform(weight)
+    return finished_tensor(rule.target, done)
+
+
+_ALWAYS_F32 = re.compile(
+    r".*_norm\.weight|.*\.ffn_gate_inp\.weight|position_embd\.weight|token_types\.weight|.*(?<!\.weight)"
+)
+"""Names the engine wants in F32 whatever the recipe: norms, routers, positions, everything that is no `.weight`.
+
+Same rule as `prepare_tensors` in llama.cpp's converter."""
+
+
+def finished_tensor(name: str, weight: Weight, *, keep: GGMLQuantizationType | None = None) -> Tensor:
+    """A weight under its GGUF name. One-axis tensors and some by name stay F32."""
+    if keep is None and (len(weight.shape) < 2 or _ALWAYS_F32.fullmatch(name)):
+        keep = GGMLQuantizationType.F32
+    raw = weight.stored if keep is None or keep == weight.type else None
+    return Tensor(name, weight.shape, weight.type, weight.read, keep, raw, weight.row_multiple)
+
+
+def computed_tensor(name: str, values: npt.NDArray[np.float32]) -> Tensor:
+    """A small one-axis tensor that is computed, always F32."""
+    rows: Rows = values.reshape(1, -1)
+    return Tensor(
+        name, values.shape, GGMLQuantizationType.F32, lambda start, stop: rows[start:stop], GGMLQuantizationType.F32
+    )

@@ -1,0 +1,65 @@
+"""The `general.*` keys: what the model is called, how large it is, its license, and the sampler settings it recommends.
+
+The names are taken apart by gguf-py (the README's front matter, the folder's name), so that files from here and from
+llama.cpp's converter are labelled alike. Invariant: nothing here
+can stop a conversion; a README that is no YAML is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gguf
+
+from quantize.checkpoint.config import read_json_if_there
+from quantize.metadata import Metadata, f32, string
+from quantize.model import MetadataValue, Tensor
+
+
+def general_metadata(architecture: str, folder: Path, tensors: Sequence[Tensor], name: str | None) -> Metadata:
+    """All `general.*` keys but those that depend on the types written (`file_type`, `quantization_version`)."""
+    total, shared, expert, n_experts = _parameters(tensors)
+    values = _described(folder, name, total)
+    if values.size_label is None and total:
+        values.size_label = gguf.size_label(total, shared, expert, n_experts)
+    values.name = values.name or folder.name or architecture
+    writer = gguf.GGUFWriter(None, architecture)
+    values.set_gguf_meta_model(writer)
+    keys = {key: MetadataValue(v.value, v.type, v.sub_type) for key, v in writer.kv_data[0].items()}
+    kind = {"general.architecture": string(architecture), "general.type": string("model")}
+    return {**kind, **keys, **_sampling(folder, keys)}
+
+
+def _described(folder: Path, name: str | None, total: int) -> Any:
+    logging.getLogger("metadata").setLevel(logging.ERROR)
+    try:
+        return gguf.Metadata.load(None, folder, name, total)
+    except Exception:  # whatever is wrong with a README's front matter, it is no reason to refuse the model
+        return gguf.Metadata(name=name)
+
+
+def _sampling(folder: Path, keys: Metadata) -> Metadata:
+    """The repetition penalty, which not every version of gguf-py takes over."""
+    key = "general.sampling.penalty_repeat"
+    value = read_json_if_there(folder / "generation_config.json").get("repetition_penalty")
+    if key in keys or isinstance(value, bool) or not isinstance(value, int | float):
+        return {}
+    return {key: f32(value)}
+
+
+def _parameters(tensors: Sequence[Tensor]) -> tuple[int, int, int, int]:
+    """Total, shared, and one expert's parameters, and the number of experts. Same count as gguf-py's writer."""
+    total = shared = expert = n_experts = n_stacked = 0
+    for tensor in tensors:
+        total += tensor.n_values
+        if "_exps." in tensor.name and len(tensor.shape) >= 2:
+            count = tensor.shape[-2 if ".bias" in tensor.name else -3]
+            expert += tensor.n_values // count
+            n_experts += count
+            n_stacked += 1
+        else:
+            shared += tensor.n_values
+    return total, shared, expert, n_experts // n_stacked if n_stacked else 0

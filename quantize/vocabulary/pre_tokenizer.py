@@ -1,0 +1,114 @@
+"""Which of llama.cpp's pre-tokenizers splits text as a `tokenizer.json` does.
+
+llama.cpp's converter hashes the ids of a test string, so a fine-tune with one more token is "not recognized". Here the
+name is derived from the steps themselves, which a fine-tune does not change. The patterns are those that
+`llm_tokenizer_bpe` in llama.cpp's src/llama-vocab.cpp implements. Invariant: steps that are not known are refused;
+no name is ever guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from quantize.checkpoint.config import Json
+from quantize.errors import UnsupportedError
+
+Steps = tuple[tuple[str, str], ...]
+
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_TAIL = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_SYMBOLS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+
+def _cased(ending: str) -> str:
+    """A word as capitals then small letters, in the two orders that o200k and Tekken distinguish."""
+    start = r"[^\r\n\p{L}\p{N}]?"
+    return f"{start}{_UPPER}*{_LOWER}+{ending}|{start}{_UPPER}+{_LOWER}*{ending}"
+
+
+CL100K = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1,3}}|{_SYMBOLS}|{_TAIL}"
+QWEN2 = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}|{_SYMBOLS}|{_TAIL}"
+QWEN35 = (
+    rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
+    rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_TAIL}"
+)
+O200K = rf"{_cased(_CONTRACTIONS + '?')}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
+TEKKEN = rf"{_cased('')}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
+SEED_CODER = (
+    rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}" + "\r\n" + r"]+|\s*" + "[\r\n]+" + r"|\s+(?!\S)|\s+"
+)
+DEEPSEEK_V3 = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|" + _TAIL
+)
+
+_BYTES: tuple[str, str] = ("bytes", "")
+_GPT2: tuple[str, str] = ("gpt2", "")
+
+_KNOWN: dict[Steps, str] = {
+    (_GPT2,): "gpt-2",
+    (("digits", "each"), _GPT2): "starcoder",
+    (("split", r"\p{N}"), _GPT2): "starcoder",
+    (("split", CL100K), _BYTES): "dbrx",
+    (("split", QWEN2), _BYTES): "qwen2",
+    (("split", QWEN35), _BYTES): "qwen35",
+    (("split", O200K), _BYTES): "gpt-4o",
+    (("split", TEKKEN), _BYTES): "tekken",
+    (("split", SEED_CODER), _BYTES): "seed-coder",
+    (("split", r"\p{N}{1,3}"), ("split", "[一-龥\u3040-ゟ゠-ヿ]+"), ("split", DEEPSEEK_V3), _BYTES): "deepseek-v3",
+}
+
+NAMES = frozenset({*_KNOWN.values(), "llama-bpe", "smollm"})
+
+
+def pre_tokenizer_name(tokenizer: Json, *, keeps_spaces: bool) -> str:
+    """llama.cpp's name for the pre-tokenizer of a byte-level BPE `tokenizer.json`.
+
+    `keeps_spaces`: decoding leaves the spaces before punctuation (`clean_up_tokenization_spaces` is off). Raises
+    UnsupportedError for steps that no pre-tokenizer of llama.cpp performs.
+    """
+    steps = tuple(_steps(tokenizer.get("pre_tokenizer")))
+    name = _KNOWN.get(steps)
+    if name is None:
+        raise UnsupportedError(
+            f"the tokenizer splits text in a way the engine does not know: {_describe(steps)}",
+            hint="If you know which of llama.cpp's pre-tokenizers is the same, name it: --pre-tokenizer NAME.",
+        )
+    model = tokenizer.get("model")
+    whole_words_first = isinstance(model, dict) and bool(model.get("ignore_merges"))
+    if name == "dbrx" and whole_words_first:
+        return "llama-bpe"
+    if name == "starcoder" and keeps_spaces:
+        return "smollm"
+    return name
+
+
+def _steps(node: Any) -> Iterator[tuple[str, str]]:
+    """The pre-tokenizer as a flat list of steps; a step that is not understood keeps its own description."""
+    if not isinstance(node, dict):
+        yield "none", ""
+        return
+    kind = node.get("type")
+    if kind == "Sequence":
+        for inner in node.get("pretokenizers") or ():
+            yield from _steps(inner)
+    elif kind == "ByteLevel" and not node.get("add_prefix_space"):
+        yield _GPT2 if node.get("use_regex", True) else _BYTES
+    elif kind == "Digits":
+        yield "digits", "each" if node.get("individual_digits") else "runs"
+    elif kind == "Split" and node.get("behavior") == "Isolated" and not node.get("invert"):
+        pattern = node.get("pattern")
+        yield "split", str(pattern.get("Regex", pattern.get("String"))) if isinstance(pattern, dict) else str(pattern)
+    elif kind == "Split" and node.get("behavior") == "Removed" and node.get("invert"):
+        pattern = node.get("pattern")
+        yield "split", str(pattern.get("Regex")) if isinstance(pattern, dict) else str(pattern)
+    else:
+        yield "other", str({key: value for key, value in node.items() if key != "trim_offsets"})
+
+
+def _describe(steps: Steps) -> str:
+    names = {"bytes": "byte level", "gpt2": "byte level with GPT-2's pattern", "none": "no pre-tokenizer"}
+    return ", then ".join(names.get(kind, f"{kind} {detail}"[:200]) for kind, detail in steps) or "no step"
