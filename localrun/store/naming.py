@@ -19,12 +19,12 @@ _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
 
 def name_from_exchange(question: str, answer: str = "") -> str:
     """A short name for a conversation that begins with `question`, and if that says nothing, with `answer`."""
-    for text in (question, answer):
-        for line in text.splitlines():
-            title = _title(line)
-            if len(title) > 2:
-                return title
-    return _shorten(_printable(question)) or "New chat"
+    return name_from_text(question) or name_from_text(answer) or _shorten(_printable(question)) or "New chat"
+
+
+def name_from_text(text: str) -> str:
+    """The first line of the text that says something, as a name; empty if none does ("hi")."""
+    return next((title for title in map(_title, text.splitlines()) if len(title) > 2), "")
 
 
 def _title(line: str) -> str:

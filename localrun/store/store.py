@@ -16,7 +16,7 @@ from pathlib import Path
 from localrun.errors import StoreError, UsageError
 from localrun.paths import default_paths
 from localrun.store.database import Database
-from localrun.store.naming import name_from_exchange
+from localrun.store.naming import name_from_exchange, name_from_text
 from localrun.store.owner import is_gone, this_process
 from localrun.store.records import CRASHED, GIVEN, Attachment, Facts, Hit, Kind, Node, Session, Tree
 from localrun.store.rows import SESSIONS, attachments_of, clean, insert_contents, segments_of, session_of, session_row
@@ -132,12 +132,18 @@ class Store:
             raise UsageError("a session's name cannot be empty")
         self._change(session_id, "name = ?, named_by = 'user'", name)
 
-    def name_after_exchange(self, session_id: str, question: str, answer: str) -> None:
-        """Name a session by its first exchange, unless it has a name."""
+    def name_after_exchange(self, session_id: str, question: str, answer: str | None = None) -> None:
+        """Name a session by its first exchange, unless it has a name.
+
+        While the answer is not there yet (None), only a question that says something gives a name.
+        """
+        name = name_from_text(question) if answer is None else name_from_exchange(question, answer)
+        if not name:
+            return
         with self._database.write() as connection:
             connection.execute(
                 "UPDATE session SET name = ?, named_by = 'exchange' WHERE id = ? AND named_by = ''",
-                (name_from_exchange(question, answer), session_id),
+                (name, session_id),
             )
 
     def pin(self, session_id: str, pinned: bool = True) -> None:
