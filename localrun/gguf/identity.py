@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from localrun.paths import default_paths, ensure_private
 _SAMPLES = 64
 _SAMPLE_BYTES = 4096
 _READ_BYTES = 4 << 20
-_BLOB_NAME = re.compile(r"(?:sha256-)?([0-9a-f]{64})")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in total)."""
@@ -88,12 +87,11 @@ def known_sha256(path: Path | str, *, trust_name: bool = True) -> str | None:
     path = Path(path)
     try:
         text = _memory_file(path.stat()).read_text("ascii").strip()
-        if _BLOB_NAME.fullmatch(text):
+        if _DIGEST.fullmatch(text):
             return text
     except (OSError, UnicodeDecodeError):  # not computed yet, or not readable: it can be computed again
         text = ""
-    match = _BLOB_NAME.fullmatch(path.resolve().name) if trust_name else None
-    return match[1] if match else None
+    return _blob_digest(path) if trust_name else None
 
 
 def remember_sha256(path: Path | str, digest: str) -> None:
@@ -101,12 +99,30 @@ def remember_sha256(path: Path | str, digest: str) -> None:
     target = _memory_file(Path(path).stat())
     try:
         ensure_private(target.parent)
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False) as file:
-            file.write(digest + "\n")
-        os.replace(file.name, target)
+        temporary = target.with_name(f"{target.name}.{os.getpid()}")
+        temporary.write_text(digest + "\n", "ascii")
+        temporary.replace(target)
     except OSError:
         # A cache that cannot be written (full disk, read-only home) only costs time.
         return
+
+
+def _blob_digest(path: Path) -> str | None:
+    """The checksum in the name of a store's blob, along the links from `path`.
+
+    The links are followed one at a time: the Hugging Face cache may link a blob on to a shared one that is named by
+    another kind of hash.
+    """
+    for _ in range(8):
+        if path.name.startswith("sha256-") and _DIGEST.fullmatch(path.name[7:]):
+            return path.name[7:]
+        in_hub_cache = path.parent.name == "blobs" and path.parent.parent.name.startswith("models--")
+        if in_hub_cache and _DIGEST.fullmatch(path.name):
+            return path.name
+        if not path.is_symlink():
+            return None
+        path = Path(os.path.normpath(path.parent / path.readlink()))
+    return None
 
 
 def _identity(info: os.stat_result) -> tuple[int, int, int, int]:

@@ -91,6 +91,18 @@ def test_a_blob_named_by_its_checksum_needs_no_reading(tmp_path: Path) -> None:
     assert known_sha256(link, trust_name=False) is None
 
 
+def test_a_blob_of_the_hub_cache_is_known_by_its_own_name_and_not_by_that_of_a_shared_one(tmp_path: Path) -> None:
+    shared = write_gguf(tmp_path / ("cd" * 32))
+    blob = tmp_path / "models--o--r" / "blobs" / ("ab" * 32)
+    blob.parent.mkdir(parents=True)
+    blob.symlink_to(shared)
+    link = tmp_path / "models--o--r" / "snapshots" / "rev" / "m.gguf"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(Path("../../blobs") / ("ab" * 32))
+    assert known_sha256(link) == "ab" * 32
+    assert known_sha256(shared) is None
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, home: Path) -> None:
     home.write_text("a file where a folder should be")
     assert len(sha256(write_gguf(tmp_path / "a.gguf"))) == 64
