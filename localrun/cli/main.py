@@ -1,6 +1,175 @@
-"""Entry point of the command line."""
+"""The process: signals, and the one place that turns errors into messages and exit codes.
+
+Knows exit codes and streams; knows no command. Invariants: an error is one line `error: …` and at most one line
+`hint: …` on stderr; a traceback is shown only with `--debug`; a reader that closed the pipe hears nothing more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+from localrun.errors import LocalrunError
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_OUT_OF_MEMORY = 4
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 
-def main() -> None:
-    """Run the command line."""
-    raise SystemExit("error: the command line is being built")
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: handled like Ctrl-C, with its own exit code."""
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and end the process."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = _take_flag(arguments, "--debug")
+    _prepare_streams()
+    _prepare_signals()
+    _prepare_logging(debug)
+    code = run(arguments, debug=debug)
+    _leave(code)
+
+
+def run(arguments: list[str], *, debug: bool = False) -> int:
+    """Run one command; returns its exit code. Nothing escapes but `SystemExit` of a second Ctrl-C."""
+    try:
+        return _dispatch(arguments)
+    except BrokenPipeError:
+        return 0
+    except Terminated:
+        return EXIT_TERMINATED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except LocalrunError as error:
+        _report(error.message, error.hint, debug)
+        return error.exit_code
+    except MemoryError:
+        _report("out of memory", "take a smaller model, context or batch", debug)
+        return EXIT_OUT_OF_MEMORY
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        _report(f"{name}{error.strerror or error}", None, debug)
+        return EXIT_FAILURE
+    except Exception as error:  # a bug: the user gets a line, the developer a traceback with --debug
+        _report(f"{type(error).__name__}: {error}", "this is a bug; --debug shows where", debug)
+        return EXIT_FAILURE
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["--version"]:
+        from localrun import __version__
+
+        print(f"localrun {__version__}")  # noqa: T201
+        return 0
+    import typer
+
+    from localrun.cli.app import COMMANDS, build
+
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    completing = any(name.endswith("_COMPLETE") for name in os.environ)
+    app = build(wanted if wanted in COMMANDS else None, everything=completing)
+    try:
+        code = app(args=arguments, standalone_mode=False, prog_name="localrun")
+    except typer.Exit as exit_:
+        return exit_.exit_code
+    except typer.Abort:
+        return EXIT_INTERRUPTED
+    except typer.TyperException as error:
+        return _usage_error(error, wanted)
+    return code if isinstance(code, int) else 0
+
+
+def _usage_error(error: Any, command: str | None) -> int:
+    """Click's usage errors, in our form."""
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message, file=sys.stderr)  # noqa: T201
+        return EXIT_USAGE
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    help_command = f"localrun {command} --help" if command else "localrun --help"
+    text = " ".join(lines)
+    first, _, suggestion = text.partition(" Did you mean ")
+    hint = f"did you mean {suggestion}" if suggestion else f"{help_command} shows what there is"
+    _report(first[:1].lower() + first[1:].rstrip("."), hint, debug=False)
+    return int(getattr(error, "exit_code", EXIT_USAGE))
+
+
+def _report(message: str, hint: str | None, debug: bool) -> None:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    try:
+        print(f"error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+        if hint:
+            print(f"hint: {' '.join(hint.split())}", file=sys.stderr)  # noqa: T201
+    except OSError:
+        return  # stderr is closed or full: there is nobody left to tell
+
+
+def _take_flag(arguments: list[str], flag: str) -> bool:
+    """Remove `flag` from the arguments before `--`; whether it was there."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    if flag not in arguments[:end]:
+        return False
+    arguments.remove(flag)
+    return True
+
+
+def _prepare_streams() -> None:
+    """stderr never fails on a character the locale does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _prepare_signals() -> None:
+    interrupts = 0
+
+    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal interrupts
+        interrupts += 1
+        if interrupts > 1:
+            os._exit(EXIT_INTERRUPTED)  # the second Ctrl-C waits for nobody
+        raise KeyboardInterrupt
+
+    def on_terminate(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    signal.signal(signal.SIGINT, on_interrupt)
+    signal.signal(signal.SIGTERM, on_terminate)
+
+
+def _prepare_logging(debug: bool) -> None:
+    import logging
+
+    if debug:
+        logging.basicConfig(level=logging.DEBUG, format="%(name)s: %(message)s", stream=sys.stderr)
+    else:
+        logging.getLogger("localrun").addHandler(logging.NullHandler())
+        logging.getLogger("localrun").propagate = False
+
+
+def _leave(code: int) -> None:
+    """Flush and end. A full disk shows here too; a closed pipe does not."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _point_at_null(sys.stdout)
+    except OSError as error:
+        _report(f"the output could not be written: {error.strerror}", None, debug=False)
+        _point_at_null(sys.stdout)
+        code = code or EXIT_FAILURE
+    sys.exit(code)
+
+
+def _point_at_null(stream: Any) -> None:
+    """Keep the interpreter from flushing the same bytes again, and complaining, when it ends."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())

@@ -33,15 +33,20 @@ _FLASH = {None: -1, False: 0, True: 1}  # llama_flash_attn_type
 
 @dataclass(frozen=True, slots=True)
 class ContextOptions:
-    """How a context is made. `n_cells` is shared by all sequences."""
+    """How a context is made. Cells are shared by all sequences."""
 
     n_ctx_seq: int
+    """The most tokens of one sequence."""
     n_cells: int
+    """The most cells; memory is taken for `n_cells_start`, and more when it is needed."""
+    n_cells_start: int
     n_seq_max: int
     n_batch: int
     n_ubatch: int
     threads: int
     threads_prefill: int
+    n_outputs_max: int = 32
+    """The most rows of one decode that give logits."""
     kv_type: KVType = "f16"
     flash_attention: bool | None = None
 
@@ -57,23 +62,22 @@ class LlamaContext:
         self._stack = ExitStack()
         self._samplers: set[SamplerChain] = set()
         self._abort_flag = ctypes.create_string_buffer(2)
-        self.handle = self._open()
-        self._stack.callback(lib.llama_free, self.handle)
-        self._memory = lib.llama_get_memory(self.handle)
         self._batch = Batch(lib, options.n_batch, options.n_seq_max)
-        self._install_abort()
         self._rows = 0
         self._n_vocab = model.vocabulary.n_tokens
+        self._threads = (options.threads, options.threads_prefill)
+        self._open(min(options.n_cells_start, options.n_cells))
 
-    def _open(self) -> Any:
+    def _open(self, n_cells: int) -> None:
+        """Make the C context with room for `n_cells`."""
         lib, options = self._lib, self.options
         params = lib.llama_context_default_params()
-        params.n_ctx = options.n_cells
+        params.n_ctx = n_cells
         params.n_batch = options.n_batch
         params.n_ubatch = min(options.n_ubatch, options.n_batch)
         params.n_seq_max = options.n_seq_max
-        params.n_threads = options.threads
-        params.n_threads_batch = options.threads_prefill
+        params.n_outputs_max = min(options.n_batch, options.n_outputs_max)
+        params.n_threads, params.n_threads_batch = self._threads
         params.type_k = params.type_v = _KV_TYPES[options.kv_type]
         params.flash_attn_type = _FLASH[options.flash_attention]
         if options.kv_type != "f16":
@@ -84,11 +88,15 @@ class LlamaContext:
         engine_log().clear_errors()
         handle = lib.llama_init_from_model(self.model.handle, params)
         if handle:
-            return handle
+            self.handle = handle
+            self._stack.callback(lib.llama_free, handle)
+            self._memory = lib.llama_get_memory(handle)
+            self._install_abort()
+            return
         lines = list(engine_log().errors)
         reason = lines[0] if lines else "the engine gave no reason"
         raise DoesNotFitError(
-            f"a context of {options.n_cells:,} tokens could not be made: {reason}",
+            f"a context of {n_cells:,} tokens could not be made: {reason}",
             hint="take a smaller --ctx or --parallel, or --kv-type q8_0",
         )
 
@@ -100,6 +108,29 @@ class LlamaContext:
         callback = self._lib.ggml_abort_callback(address)
         self._lib.llama_set_abort_callback(self.handle, callback, ctypes.addressof(self._abort_flag))
         self._abort_callback = callback
+
+    def _grow(self) -> bool:
+        """Take memory for more cells and move everything there; False at the limit.
+
+        Doubles, so that moving costs little over a sequence's life. The whole state is saved and restored, which
+        keeps cells shared between sequences shared.
+        """
+        lib, n_cells = self._lib, self.n_cells_taken
+        if n_cells >= self.options.n_cells:
+            return False
+        size = lib.llama_state_get_size(self.handle)
+        state = (ctypes.c_uint8 * size)()
+        written = lib.llama_state_get_data(self.handle, state, size)
+        self._stack.close()
+        try:
+            self._open(min(2 * n_cells, self.options.n_cells))
+        except DoesNotFitError:
+            self._open(n_cells)
+            lib.llama_state_set_data(self.handle, state, written)
+            raise
+        if lib.llama_state_set_data(self.handle, state, written) == 0:
+            raise EngineError(f"the engine could not move its state of {written:,} bytes to a larger context")
+        return True
 
     def close(self) -> None:
         """Free the context and its samplers. May be called again."""
@@ -119,6 +150,11 @@ class LlamaContext:
 
     @property
     def n_cells(self) -> int:
+        return self.options.n_cells
+
+    @property
+    def n_cells_taken(self) -> int:
+        """Cells that have memory now."""
         return int(self._lib.llama_n_ctx(self.handle))
 
     @property
@@ -149,6 +185,8 @@ class LlamaContext:
         """Compute `spans`. Source of the return codes: `llama_decode`."""
         self._rows = self._batch.fill(spans)
         code = self._lib.llama_decode(self.handle, self._batch.struct)
+        while code == 1 and self._grow():
+            code = self._lib.llama_decode(self.handle, self._batch.struct)
         if code == 0:
             return Decoded.OK
         if code == 1:
@@ -210,6 +248,7 @@ class LlamaContext:
     # threads and abort --------------------------------------------------------------------------------------------
 
     def set_threads(self, decode: int, prefill: int) -> None:
+        self._threads = (decode, prefill)
         self._lib.llama_set_n_threads(self.handle, decode, prefill)
 
     def abort(self) -> None:

@@ -1,0 +1,328 @@
+"""Settings: flags, then `LOCALRUN_*` variables, then `config.toml`, then built-in defaults.
+
+Knows the names of all settings and where each value came from; knows no command and no engine. Invariant: a value
+that `Config` returns has the right type, and a name or value in the file or the environment that makes no sense is an
+error that says where it stands.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from localrun.errors import InputError, UsageError
+from localrun.params import EngineParams, GenerationParams, OverflowPolicy, SamplingParams
+
+ALL_LAYERS = 10_000
+"""What `--gpu-layers all` means: more than any model has."""
+
+Parser = Callable[[object], Any]
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        raise ValueError("it is a whole number")
+    return int(value)  # type: ignore[call-overload,no-any-return]
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool):
+        raise ValueError("it is a number")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if str(value).lower() not in words:
+        raise ValueError("it is true or false")
+    return words[str(value).lower()]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("it is a text")
+    return value
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise ValueError("it is a text or a list of texts")
+
+
+def _auto_or_integer(value: object) -> int | None:
+    return None if value == "auto" else _integer(value)
+
+
+def _gpu_layers(value: object) -> int | None:
+    return ALL_LAYERS if value == "all" else _auto_or_integer(value)
+
+
+def _overflow(value: object) -> OverflowPolicy:
+    try:
+        return OverflowPolicy(str(value))
+    except ValueError:
+        raise ValueError(f"it is one of {', '.join(OverflowPolicy)}") from None
+
+
+def _pair(value: object) -> tuple[float, float]:
+    """`0.5,0.1`, or a list of two numbers; a single number leaves the second at its default (NaN here)."""
+    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
+    if not 1 <= len(parts) <= 2:
+        raise ValueError("it is one number, or two with a comma between")
+    numbers = [_number(part) for part in parts]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0], math.nan)
+
+
+def _dry(value: object) -> tuple[float, ...]:
+    """`multiplier[,base[,allowed_length[,last_n]]]`."""
+    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
+    if not 1 <= len(parts) <= 4:
+        raise ValueError("it is multiplier[,base[,allowed-length[,last-n]]]")
+    return tuple(_number(part) for part in parts)
+
+
+def _mirostat(value: object) -> tuple[float, ...]:
+    """`version[,tau[,eta]]`."""
+    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
+    if not 1 <= len(parts) <= 3:
+        raise ValueError("it is version[,tau[,eta]]")
+    return tuple(_number(part) for part in parts)
+
+
+def _logit_bias(value: object) -> tuple[tuple[int, float], ...]:
+    """`ID+BIAS`, `ID-BIAS`, `ID=BIAS` or `ID:BIAS` (bias may be `-inf`), one or a list of them."""
+    import re
+
+    pairs = []
+    for item in _texts(value):
+        found = re.fullmatch(r"\s*(\d+)\s*(?:[=:]\s*([+-]?[\w.]+)|([+-][\w.]+))\s*", item)
+        if not found:
+            raise ValueError(f"{item!r} is not ID=BIAS (for example 1234=-inf or 1234+2.5)")
+        pairs.append((int(found[1]), float(found[2] or found[3])))
+    return tuple(pairs)
+
+
+def _order(value: object) -> tuple[str, ...]:
+    parts = value.replace(";", ",").split(",") if isinstance(value, str) else _texts(value)
+    return tuple(part.strip().replace("-", "_") for part in parts if part.strip())
+
+
+OPTIONS: dict[str, Parser] = {
+    "model": _text,
+    "system": _text,
+    "max_tokens": _integer,
+    "stop": _texts,
+    "ctx": _auto_or_integer,
+    "on_overflow": _overflow,
+    "timeout": _number,
+    "ignore_eos": _boolean,
+    "temperature": _number,
+    "top_k": _integer,
+    "top_p": _number,
+    "min_p": _number,
+    "typical_p": _number,
+    "top_n_sigma": _number,
+    "xtc": _pair,
+    "dry": _dry,
+    "repeat_penalty": _number,
+    "repeat_last_n": _integer,
+    "frequency_penalty": _number,
+    "presence_penalty": _number,
+    "mirostat": _mirostat,
+    "logit_bias": _logit_bias,
+    "seed": _integer,
+    "sampler_order": _order,
+    "think": _boolean,
+    "think_budget": _integer,
+    "parallel": _integer,
+    "threads": _auto_or_integer,
+    "gpu_layers": _gpu_layers,
+    "kv_type": _text,
+    "flash_attention": _boolean,
+    "batch_size": _integer,
+    "ubatch_size": _integer,
+    "mmap": _boolean,
+    "cache": _boolean,
+    "draft": _text,
+    "engine": _text,
+    "strict": _boolean,
+    "offline": _boolean,
+    "quiet": _boolean,
+}
+"""Every setting by its name in `config.toml`; the variable is `LOCALRUN_` and the name in capitals."""
+
+_TABLES = ("models", "engines")
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"LOCALRUN_{name.upper()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value and where it came from: `flag`, a variable's name, the file (and table), or `default`."""
+
+    value: Any
+    origin: str
+
+
+class Config:
+    """All sources together. The first that has a value wins: flag, variable, the model's table, the file."""
+
+    def __init__(
+        self,
+        flags: Mapping[str, object | None] | None = None,
+        *,
+        file: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`flags` that are None were not given. `file` need not exist. Raises `UsageError` for nonsense in either."""
+        self._flags = {name: value for name, value in (flags or {}).items() if value is not None and value != []}
+        self._environment = os.environ if environment is None else environment
+        self._file = file
+        self._values: dict[str, Any] = {}
+        self._models: dict[str, dict[str, Any]] = {}
+        self._engines: dict[str, dict[str, Any]] = {}
+        if file is not None:
+            self._read(file)
+
+    def setting(self, name: str, model: str | None = None) -> Setting:
+        """The value of `name` in force, for `model` where the file has a table for it; None by default."""
+        parse = OPTIONS[name]
+        if name in self._flags:
+            flag = "--" + name.replace("_", "-")
+            return Setting(_parsed(parse, self._flags[name], flag), "flag")
+        text = self._environment.get(variable(name))
+        if text is not None and text != "":
+            return Setting(_parsed(parse, text, variable(name)), variable(name))
+        table = self._models.get(model or "")
+        if table is not None and name in table:
+            return Setting(_parsed(parse, table[name], f'{self._file}: [models."{model}"]: {name}'), f"{self._file}")
+        if name in self._values:
+            return Setting(_parsed(parse, self._values[name], f"{self._file}: {name}"), f"{self._file}")
+        return Setting(None, "default")
+
+    def get(self, name: str, model: str | None = None) -> Any:
+        """Only the value of `setting`."""
+        return self.setting(name, model).value
+
+    def engine_table(self, name: str) -> dict[str, Any] | None:
+        """The table `[engines.NAME]`, as it stands in the file."""
+        return self._engines.get(name)
+
+    # parameters ---------------------------------------------------------------------------------------------------
+
+    def sampling(self, model: str | None = None) -> SamplingParams:
+        """`SamplingParams` of the settings in force. Raises `UsageError` for a value out of range."""
+        values: dict[str, Any] = {}
+        for field in fields(SamplingParams):
+            if field.name in OPTIONS and field.name != "mirostat":
+                values[field.name] = self.get(field.name, model)
+        values["order"] = self.get("sampler_order", model)
+        xtc = self.get("xtc", model)
+        if xtc is not None:
+            values["xtc_probability"] = xtc[0]
+            values["xtc_threshold"] = None if math.isnan(xtc[1]) else xtc[1]
+        dry = self.get("dry", model) or ()
+        names = ("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n")
+        values.update(zip(names, (*dry[:2], *(int(x) for x in dry[2:])), strict=False))
+        mirostat = self.get("mirostat", model) or ()
+        if mirostat:
+            values["mirostat"] = int(mirostat[0])
+            values.update(zip(("mirostat_tau", "mirostat_eta"), mirostat[1:], strict=False))
+        return SamplingParams(**_given(values))
+
+    def generation(self, model: str | None = None) -> GenerationParams:
+        """`GenerationParams` of the settings in force, without a constraint."""
+        values = {
+            "sampling": self.sampling(model),
+            "max_tokens": self.get("max_tokens", model),
+            "stop": self.get("stop", model),
+            "ignore_eos": self.get("ignore_eos", model),
+            "timeout_s": self.get("timeout", model),
+            "on_overflow": self.get("on_overflow", model),
+            "think": self.get("think", model),
+            "think_budget": self.get("think_budget", model),
+        }
+        if values["max_tokens"] == -1:
+            values["max_tokens"] = None  # llama.cpp's way to say "until the end"
+        return GenerationParams(**_given(values))
+
+    def engine(self, model: str | None = None) -> EngineParams:
+        """`EngineParams` of the settings in force."""
+        return EngineParams(
+            **_given(
+                {
+                    "n_ctx": self.get("ctx", model),
+                    "n_parallel": self.get("parallel", model),
+                    "n_batch": self.get("batch_size", model),
+                    "n_ubatch": self.get("ubatch_size", model),
+                    "threads": self.get("threads", model),
+                    "gpu_layers": self.get("gpu_layers", model),
+                    "kv_type": self.get("kv_type", model),
+                    "flash_attention": self.get("flash_attention", model),
+                    "use_mmap": self.get("mmap", model),
+                    "cache": self.get("cache", model),
+                }
+            )
+        )
+
+    # the file -----------------------------------------------------------------------------------------------------
+
+    def _read(self, file: Path) -> None:
+        import tomllib
+
+        try:
+            data = tomllib.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise InputError(f"{file} cannot be read: {error.strerror}") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{file} is not valid TOML: {error}") from error
+        for table in _TABLES:
+            value = data.pop(table, {})
+            if not isinstance(value, dict) or not all(isinstance(entry, dict) for entry in value.values()):
+                raise InputError(f"{file}: [{table}] holds tables, as in [{table}.NAME]")
+            if table == "models":
+                self._models = value
+            else:
+                self._engines = value
+        for name in data:
+            _known(name, f"{file}")
+        for model, values in self._models.items():
+            for name in values:
+                _known(name, f'{file}: [models."{model}"]')
+        self._values = data
+
+
+def _parsed(parse: Parser, value: object, where: str) -> Any:
+    try:
+        return parse(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        reason = str(error)
+        if "could not convert" in reason or "invalid literal" in reason:
+            reason = "it is a number"
+        raise UsageError(f"{where} is {value!r}: {reason}") from error
+
+
+def _known(name: str, where: str) -> None:
+    if name not in OPTIONS:
+        near = difflib.get_close_matches(name.replace("-", "_"), OPTIONS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(OPTIONS)}"
+        raise InputError(f"{where}: there is no setting {name!r}", hint=hint)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
