@@ -1,0 +1,44 @@
+"""Constraints on the output: JSON Schema, GBNF grammars, regular expressions, choices.
+
+The way of a constraint: `check(spec)` parses, rewrites and compiles it without a model and raises `ConstraintError` for
+whatever is invalid or cannot be enforced; `prepare(table)` builds the tables of a model's vocabulary, once;
+`checked.bind_to(vocabulary)` gives the engine's `Constraint`. `compile(spec, table)` does all three.
+
+Knows llguidance (nothing else in localrun does) and no model. Invariant: a constraint is enforced, or refused before
+the first token; nothing of it is dropped in silence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from localrun.params import ConstraintSpec
+
+if TYPE_CHECKING:
+    from localrun.constraint.compiled import CheckedConstraint, CompiledConstraint, PreparedVocabulary
+    from localrun.engine.ports import TokenTable
+
+__all__ = ["check", "compile", "prepare"]
+
+
+def check(spec: ConstraintSpec) -> CheckedConstraint:
+    """Make sure that a constraint is valid and can be enforced. Needs no model.
+
+    Raises `ConstraintError` with file, line, column and a caret (grammar, regex), or a JSON pointer (schema).
+    """
+    from localrun.constraint.compiled import CheckedConstraint
+    from localrun.constraint.languages import grammar_of
+
+    return CheckedConstraint(spec, grammar_of(spec))
+
+
+def prepare(table: TokenTable) -> PreparedVocabulary:
+    """Build the tables that all constraints of one model share. Takes 0.1 s and more for large vocabularies."""
+    from localrun.constraint.compiled import prepare
+
+    return prepare(table)
+
+
+def compile(spec: ConstraintSpec, table: TokenTable) -> CompiledConstraint:
+    """`check`, `prepare` and bind in one call. Raises `ConstraintError`."""
+    return check(spec).bind(table)

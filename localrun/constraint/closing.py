@@ -1,0 +1,88 @@
+"""A short way to the end of a JSON value that has been begun.
+
+Knows JSON's punctuation and llguidance's matcher; knows no schema. The way is found greedily on a copy of the matcher:
+take what the grammar forces, else the first byte of an order of preference that closes strings, objects and arrays
+before it opens anything. It is short, not always the shortest. Invariant: what is returned leads to a state where the
+output may end, because the matcher itself took every byte of it; the search stops after `MAX_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+MAX_BYTES = 4096
+"""Values that need more than this to be closed are not closed."""
+
+_PRINTABLE = bytes(range(0x20, 0x7F))
+_CONTINUATION = bytes(range(0x80, 0xC0))  # the rest of a character that the last token began
+_REST = bytes(range(256))
+# Outside a string: close, separate, then the shortest values; what opens a container comes last.
+_OUTSIDE = bytes(dict.fromkeys(b'}],:0123456789nft"eul-.' + _PRINTABLE.translate(None, b"[{ ") + b"[{ \n" + _REST))
+# Inside a string: end it; else go on with something unremarkable.
+_INSIDE = bytes(dict.fromkeys(b'"' + _CONTINUATION + b"a0 -:.T@Zn" + _PRINTABLE + _REST))
+
+
+def in_string(text: bytes) -> bool:
+    """Whether JSON text that has been begun stops inside a string (or a property name)."""
+    inside = False
+    position = 0
+    while True:
+        quote = text.find(b'"', position)
+        if quote < 0:
+            return inside
+        if inside:
+            backslashes = 0
+            while text[quote - 1 - backslashes : quote - backslashes] == b"\\":
+                backslashes += 1
+            inside = backslashes % 2 == 1
+        else:
+            inside = True
+        position = quote + 1
+
+
+def short_completion(
+    matcher: LLMatcher, tokenizer: LLTokenizer, byte_tokens: Mapping[int, int], text: bytes, max_tokens: int
+) -> list[int] | None:
+    """Tokens that complete the output, or None if no way of at most `MAX_BYTES` was found.
+
+    `matcher` is left as it is; `text` is the output so far; `byte_tokens` maps a byte to the token that is just it.
+    The search also stops when it is plain that more than `max_tokens` tokens would be needed.
+    """
+    probe = matcher.deep_copy()
+    added = bytearray()
+    longest = 16 * max_tokens  # no vocabulary averages more bytes a token
+    while not probe.is_accepting():
+        if len(added) > min(MAX_BYTES, longest):
+            return None
+        step = probe.compute_ff_bytes() or _preferred(probe, byte_tokens, in_string(text + added))
+        if not step:
+            return None
+        tokens = [byte_tokens.get(byte, -1) for byte in step]
+        if -1 in tokens:
+            tokens = tokenizer.greedy_tokenize(step.decode("utf-8", "replace"))
+        if probe.try_consume_tokens(tokens) != len(tokens):
+            return None
+        added += step
+    tokens = _tokens(tokenizer, bytes(added), byte_tokens)
+    return tokens if matcher.validate_tokens(tokens) == len(tokens) else None
+
+
+def _preferred(probe: LLMatcher, byte_tokens: Mapping[int, int], inside: bool) -> bytes:
+    """The first byte in order of preference that may come next; nothing if none may."""
+    for byte in _INSIDE if inside else _OUTSIDE:
+        token = byte_tokens.get(byte)
+        if token is not None and probe.validate_tokens([token]) == 1:
+            return bytes([byte])
+    return b""
+
+
+def _tokens(tokenizer: LLTokenizer, data: bytes, byte_tokens: Mapping[int, int]) -> list[int]:
+    """The fewest tokens for `data`, by longest match; byte by byte where it is no whole text."""
+    try:
+        return tokenizer.greedy_tokenize(data.decode())
+    except UnicodeDecodeError:
+        return [byte_tokens[byte] for byte in data]

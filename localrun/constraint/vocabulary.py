@@ -1,0 +1,93 @@
+"""The vocabulary as llguidance wants it.
+
+Knows `TokenTable` and llguidance's tokenizer; knows no grammar. Invariant: tokens that are no text (control, unknown,
+unused, empty) can never match text in a grammar; they are reachable by their id alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+    from localrun.engine.ports import TokenTable
+
+_SPECIAL = b"\xff"  # llguidance's mark for a token that is no text; the byte occurs in no UTF-8 text
+
+
+class _Wrapper:
+    """What `LLTokenizer` reads: the bytes of all tokens, and a function from bytes to ids."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, tokens: list[bytes], eos: int, special: list[int], encode: Callable[[bytes], list[int]]) -> None:
+        self.tokens = tokens
+        self.eos_token_id = eos
+        self.special_token_ids = special
+        self._encode = encode
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        return self._encode(text.encode() if isinstance(text, str) else text)
+
+
+def build_tokenizer(table: TokenTable, pieces: Sequence[bytes], no_text: Sequence[int]) -> LLTokenizer:
+    """llguidance's tokenizer for a model's vocabulary, of which `no_text` are the ids that are no text.
+
+    `slices=[]`: the precomputed slices double the time to build it and to compute the first mask, and later masks are
+    as fast without them.
+    """
+    from llguidance import LLTokenizer
+
+    tokens = list(pieces)
+    for token in no_text:
+        tokens[token] = _SPECIAL + (tokens[token] or b"<%d>" % token)
+    eog = sorted(table.eog_ids) or [no_text[0] if no_text else 0]
+    wrapper = _Wrapper(tokens, eog[0], list(no_text), lambda text: table.encode(text))
+    return LLTokenizer(wrapper, eos_token=eog, slices=[])  # type: ignore[arg-type]
+
+
+def control_tokens(table: TokenTable, pieces: Sequence[bytes]) -> list[int]:
+    """The ids of all tokens that are no text, and of those that end a generation."""
+    is_control = table.is_control
+    eog = table.eog_ids
+    return [token for token, piece in enumerate(pieces) if not piece or token in eog or is_control(token)]
+
+
+class ByteTable:
+    """A vocabulary of the 256 bytes and one end token: grammars can be compiled and texts checked without a model."""
+
+    end = 256
+
+    @property
+    def n_tokens(self) -> int:
+        return 257
+
+    @property
+    def eog_ids(self) -> frozenset[int]:
+        return frozenset({self.end})
+
+    def piece(self, token: int) -> bytes:
+        return bytes([token]) if token < 256 else b"<end>"
+
+    def pieces(self) -> Sequence[bytes]:
+        return [self.piece(token) for token in range(self.n_tokens)]
+
+    def is_eog(self, token: int) -> bool:
+        return token == self.end
+
+    def is_control(self, token: int) -> bool:
+        return token == self.end
+
+    def encode(self, text: bytes, *, special: bool = False) -> list[int]:
+        return list(text)
+
+
+@functools.cache
+def byte_tokenizer() -> LLTokenizer:
+    """llguidance's tokenizer for `ByteTable`; immutable, so one serves everybody."""
+    table = ByteTable()
+    return build_tokenizer(table, table.pieces(), [table.end])
