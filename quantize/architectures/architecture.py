@@ -53,11 +53,18 @@ class Architecture:
     ignored: ClassVar[tuple[str, ...]] = ()
     """Patterns (whole names) of tensors that the engine does not need."""
 
+    activations: ClassVar[tuple[str, ...]] = ("silu", "swish")
+    """Names of the activation function that the engine computes for this architecture."""
+
     def __init__(self, config: Config) -> None:
         self.config = config.with_defaults(self.defaults)
         self.n_layers = self.config.integer("num_hidden_layers")
         self.rope: Rope = rope_of(self.config)
         self.warnings: list[str] = []
+        activation = self.config.get("hidden_activation", "hidden_act")
+        if activation is not None and activation not in self.activations:
+            raise self.unsupported("hidden_act", activation)
+        self.check()
 
     # What a subclass says ------------------------------------------------------------------------------------------
 
@@ -96,7 +103,27 @@ class Architecture:
         """Weights that are made of several stored ones (experts), under the names the table uses."""
         return weights
 
+    def check(self) -> None:
+        """Refuse or warn of settings under which the engine would compute something else."""
+
     # What they share -----------------------------------------------------------------------------------------------
+
+    def unsupported(self, key: str, value: object) -> UnsupportedError:
+        """The error for a setting of config.json that the engine does not compute."""
+        return UnsupportedError(
+            f"config.json has {key} = {value!r}, which the engine does not compute for {self.hf_classes[0]}",
+            hint="The converted model would answer wrongly, so it is not written.",
+        )
+
+    @property
+    def sliding_layers(self) -> list[bool] | None:
+        """For each layer whether it attends to a window only; None when config.json does not list them."""
+        types = self.config.get("layer_types")
+        if not isinstance(types, list):
+            return None
+        if len(types) != self.n_layers:
+            raise SourceError(f"config.json lists {len(types)} layer_types for {self.n_layers} layers")
+        return [kind == "sliding_attention" for kind in types]
 
     @property
     def n_heads(self) -> int:
@@ -229,7 +256,9 @@ Same rule as `prepare_tensors` in llama.cpp's converter."""
 
 def finished_tensor(name: str, weight: Weight, *, keep: GGMLQuantizationType | None = None) -> Tensor:
     """A weight under its GGUF name. One-axis tensors and some by name stay F32."""
-    if keep is None and (len(weight.shape) < 2 or _ALWAYS_F32.fullmatch(name)):
+    if weight.type == GGMLQuantizationType.MXFP4:
+        keep = weight.type  # rounding it again would only lose
+    elif keep is None and (len(weight.shape) < 2 or _ALWAYS_F32.fullmatch(name)):
         keep = GGMLQuantizationType.F32
     raw = weight.stored if keep is None or keep == weight.type else None
     return Tensor(name, weight.shape, weight.type, weight.read, keep, raw, weight.row_multiple)

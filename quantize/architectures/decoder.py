@@ -19,10 +19,13 @@ def ends(*, tied: bool, norm: Transform | None = None, embedding: Transform | No
     return rules
 
 
-def attention(*, query: Transform | None = None, key: Transform | None = None) -> list[Rule]:
-    """Projections and their optional biases; `query` and `key` are permutations where the engine wants them."""
+def attention(*, query: Transform | None = None, key: Transform | None = None, output_bias: bool = False) -> list[Rule]:
+    """Projections and their optional biases; `query` and `key` are permutations where the engine wants them.
+
+    `output_bias`: the engine reads a bias of the last projection, too.
+    """
     source, target = LAYER + "self_attn.", BLOCK + "attn_"
-    return [
+    rules = [
         Rule(source + "q_proj.weight", target + "q.weight", ("q", "embd"), query),
         Rule(source + "k_proj.weight", target + "k.weight", ("kv", "embd"), key),
         Rule(source + "v_proj.weight", target + "v.weight", ("kv", "embd")),
@@ -30,8 +33,10 @@ def attention(*, query: Transform | None = None, key: Transform | None = None) -
         Rule(source + "q_proj.bias", target + "q.bias", ("q",), query, optional=True),
         Rule(source + "k_proj.bias", target + "k.bias", ("kv",), key, optional=True),
         Rule(source + "v_proj.bias", target + "v.bias", ("kv",), optional=True),
-        Rule(source + "o_proj.bias", target + "output.bias", ("embd",), optional=True),
     ]
+    if output_bias:
+        rules.append(Rule(source + "o_proj.bias", target + "output.bias", ("embd",), optional=True))
+    return rules
 
 
 def feed_forward(*, bias: bool = False) -> list[Rule]:
@@ -56,4 +61,12 @@ def pre_norms() -> list[Rule]:
     return [
         Rule(LAYER + "input_layernorm.weight", BLOCK + "attn_norm.weight", ("embd",)),
         Rule(LAYER + "post_attention_layernorm.weight", BLOCK + "ffn_norm.weight", ("embd",)),
+    ]
+
+
+def head_norms(query: str = "head", key: str = "head", norm: Transform | None = None) -> list[Rule]:
+    """Norms of queries and keys; the arguments name their sizes."""
+    return [
+        Rule(LAYER + "self_attn.q_norm.weight", BLOCK + "attn_q_norm.weight", (query,), norm),
+        Rule(LAYER + "self_attn.k_norm.weight", BLOCK + "attn_k_norm.weight", (key,), norm),
     ]

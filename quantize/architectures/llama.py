@@ -19,7 +19,7 @@ from quantize.model import Tensor
 
 class Llama(Architecture):
     name = "llama"
-    hf_classes = ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel")
+    hf_classes: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel")
     defaults: ClassVar[Mapping[str, Any]] = {
         "max_position_embeddings": 2048,
         "rms_norm_eps": 1e-6,
@@ -33,7 +33,7 @@ class Llama(Architecture):
         return [
             *ends(tied=self.tied),
             *pre_norms(),
-            *attention(query=query, key=key),
+            *attention(query=query, key=key, output_bias=True),
             *feed_forward(bias=True),
         ]
 

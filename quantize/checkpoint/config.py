@@ -21,6 +21,21 @@ def read_json(path: Path) -> Json:
 
     Raises SourceError when the file is missing, is no JSON, or holds something other than an object.
     """
+    value = _parse(path)
+    if not isinstance(value, dict):
+        raise SourceError(f"{path} holds {type(value).__name__}, expected an object")
+    return value
+
+
+def read_json_list(path: Path) -> list[Json]:
+    """The objects of a JSON file that holds a list of them. Raises SourceError for anything else."""
+    value = _parse(path)
+    if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
+        raise SourceError(f"{path} holds {type(value).__name__}, expected a list of objects")
+    return value
+
+
+def _parse(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -30,12 +45,9 @@ def read_json(path: Path) -> Json:
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"cannot read {path}: {error}") from error
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise SourceError(f"{path} is not valid JSON: {error}", hint="Download this file again.") from error
-    if not isinstance(value, dict):
-        raise SourceError(f"{path} holds {type(value).__name__}, expected an object")
-    return value
 
 
 def read_json_if_there(path: Path) -> Json:
