@@ -15,3 +15,11 @@ class Message:
     role: Role
     content: str
     reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something about the prompt that the user should know. `code` is stable, `message` is prose."""
+
+    code: str
+    message: str

@@ -1,0 +1,81 @@
+"""Conversations that a template refuses, told another way.
+
+Knows messages; knows no template. Invariant: an arrangement holds every text of the conversation, in order; what was
+moved is named in its notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from localrun.chat.messages import Message, Notice
+
+SYSTEM_MERGED = Notice(
+    "system_merged", "the model's chat template has no system role: the system text was put before the user's message"
+)
+TURNS_MERGED = Notice(
+    "turns_merged", "the model's chat template wants alternating roles: neighbouring messages of one role were joined"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The messages in a form that a template may accept."""
+
+    messages: tuple[Message, ...]
+    typed: bool = False
+    """Contents are lists of parts with a type, for templates that know no other form."""
+    notices: tuple[Notice, ...] = ()
+
+
+def arrangements(messages: Sequence[Message]) -> Iterator[Arrangement]:
+    """The conversation as it is, then with less and less that a template could refuse."""
+    given = tuple(messages)
+    yield Arrangement(given)
+    yield Arrangement(given, typed=True)
+    joined = _join_neighbours(given)
+    if joined != given:
+        yield Arrangement(joined, notices=(TURNS_MERGED,))
+    moved = _move_system_text(given)
+    if moved != given:
+        yield Arrangement(moved, notices=(SYSTEM_MERGED,))
+        both = _join_neighbours(moved)
+        if both != moved:
+            yield Arrangement(both, notices=(SYSTEM_MERGED, TURNS_MERGED))
+
+
+def _join_neighbours(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    if all(a.role != b.role for a, b in pairwise(messages)):
+        return messages
+    joined: list[Message] = []
+    for message in messages:
+        if joined and joined[-1].role == message.role:
+            last = joined.pop()
+            message = Message(
+                message.role, _paragraphs(last.content, message.content), _paragraphs(last.reasoning, message.reasoning)
+            )
+        joined.append(message)
+    return tuple(joined)
+
+
+def _move_system_text(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Put each system text before the next user message; after the last user message it becomes one."""
+    moved: list[Message] = []
+    waiting = ""
+    for message in messages:
+        if message.role == "system":
+            waiting = _paragraphs(waiting, message.content)
+        elif message.role == "user" and waiting:
+            moved.append(Message("user", _paragraphs(waiting, message.content)))
+            waiting = ""
+        else:
+            moved.append(message)
+    if waiting:
+        moved.append(Message("user", waiting))
+    return tuple(moved)
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text)

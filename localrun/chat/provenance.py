@@ -1,0 +1,80 @@
+"""Which characters of a rendered prompt came from messages, and which the template wrote itself.
+
+The messages are rendered twice: as they are, and with a private-use character before and after each text, one that
+occurs nowhere in the input. If the second rendering without those characters equals the first, the template treated
+both alike, and the characters show where each text went. If it does not (a template that compares or cuts texts), the
+places are unknown and the caller must protect the texts in another way. Knows strings; knows no template and no
+vocabulary. Invariant: a traced span never holds a character that the template wrote between two texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+from localrun.errors import TemplateError
+
+Span = tuple[int, int]
+
+# Private-use planes: no character of them is a space, has a case, or is changed by JSON.
+_PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
+_SPACES = " \t\n\r\x0b\x0c"
+
+
+class Marks:
+    """Pairs of characters that occur in none of the given texts."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        used: set[str] = set()
+        for text in texts:
+            used.update(text)
+        self._free = (chr(code) for code in chain(*_PRIVATE) if chr(code) not in used)
+        self._ends: dict[str, str] = {}
+        self._starts: dict[int, str] = {}
+
+    def around(self, key: int, text: str) -> str:
+        """Mark a text, inside the white space at its ends, so that a template that trims it trims as before."""
+        inner = text.strip(_SPACES)
+        if not inner:
+            return text
+        start, end = self.single(), self.single()
+        self._ends[start] = end
+        self._starts[key] = start
+        at = text.index(inner)
+        return f"{text[:at]}{start}{inner}{end}{text[at + len(inner) :]}"
+
+    def single(self) -> str:
+        """One more character that occurs nowhere. Raises `TemplateError` when all 131,000 of them are used up."""
+        try:
+            return next(self._free)
+        except StopIteration:
+            raise TemplateError(
+                "the conversation has too many messages, or private-use characters, to be traced"
+            ) from None
+
+    def is_shown(self, key: int, marked: str) -> bool:
+        """Whether the text with this key is anywhere in the rendering (a blank text counts as shown)."""
+        return key not in self._starts or self._starts[key] in marked
+
+    def locate(self, marked: str, plain: str) -> tuple[Span, ...] | None:
+        """The places of the marked texts in the plain rendering, in order.
+
+        None where both renderings differ, or where a text lost one of its ends.
+        """
+        marks = {**self._ends, **dict.fromkeys(self._ends.values(), "")}  # an end has no end of its own
+        if marked.translate(dict.fromkeys(map(ord, marks))) != plain:
+            return None
+        spans: list[Span] = []
+        n_marks, begin, awaited = 0, 0, ""
+        for position, character in enumerate(marked):
+            if character not in marks:
+                continue
+            if awaited and character == awaited:
+                spans.append((begin, position - n_marks))
+                awaited = ""
+            elif marks[character] and not awaited:
+                begin, awaited = position - n_marks, marks[character]
+            else:
+                return None
+            n_marks += 1
+        return None if awaited else tuple(spans)

@@ -1,0 +1,310 @@
+"""A model's own chat template: messages in, prompt text out.
+
+Knows Jinja only through the sandbox, and no vocabulary. Compiled once, rendered from any thread. Invariant: a prompt
+says which of its characters came from messages (or that this is not known), so that whoever tokenizes it can keep
+special tokens where the template put them; whatever the template raises becomes a `TemplateError` with its line.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from localrun.chat.arrangement import Arrangement, arrangements
+from localrun.chat.messages import Message, Notice
+from localrun.chat.provenance import Marks, Span
+from localrun.chat.reasoning import ReasoningFormat, detect, switch_variables
+from localrun.errors import TemplateError
+
+Tools = Sequence[Mapping[str, Any]]
+
+_MAX_SOURCE = 1 << 20  # characters; the largest of 70 known templates has 17 thousand
+_REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "thought")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Rendered text, and what is known about it."""
+
+    text: str
+    spans: tuple[Span, ...] | None
+    """Half-open ranges of `text` that came from messages; None where they could not be traced."""
+    in_reasoning: bool = False
+    """The prompt ends inside a thinking block: the model's output begins with reasoning."""
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def segments(self) -> list[tuple[str, bool]]:
+        """(text, whether the template wrote it), in order; joined they are `text`."""
+        parts, end = [], 0
+        for start, stop in self.spans or ((0, len(self.text)),):
+            parts += [(self.text[end:start], True), (self.text[start:stop], False)]
+            end = stop
+        return [part for part in [*parts, (self.text[end:], True)] if part[0]]
+
+
+class ChatTemplate:
+    """One model's template. Thread-safe.
+
+    `source` is the GGUF's `tokenizer.chat_template`; `bos_token` and `eos_token` are the written forms that the
+    template may use. Raises `TemplateError` for a template that cannot be compiled, and for none at all.
+    """
+
+    def __init__(
+        self,
+        source: str | None,
+        *,
+        bos_token: str = "",
+        eos_token: str = "",
+        name: str = "the model",
+        clock: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        if not source or not source.strip():
+            raise TemplateError(
+                f"{name} is a base model: it has no chat template",
+                hint="use --raw to let it continue a text, or choose an instruction-tuned model",
+            )
+        if len(source) > _MAX_SOURCE:
+            raise TemplateError(f"the chat template of {name} has {len(source)} characters, more than {_MAX_SOURCE}")
+        self.source = source
+        self.name = name
+        self._special = {"bos_token": bos_token, "eos_token": eos_token}
+        self._reasoning_keys = [key for key in _REASONING_KEYS if re.search(rf"\b{key}\b", source)]
+        self._lock = threading.Lock()  # compiling and detecting happen once
+        self._reasoning: tuple[ReasoningFormat | None] | None = None
+        self._compile(clock)
+
+    @property
+    def reasoning(self) -> ReasoningFormat | None:
+        """How this model writes its reasoning; None for a model that has no such form. Found at first use."""
+        with self._lock:
+            if self._reasoning is None:
+                self._reasoning = (detect(self.source, self._probe),)
+            return self._reasoning[0]
+
+    @functools.cached_property
+    def can_switch_thinking(self) -> bool:
+        """Whether the template itself has a switch for `think`."""
+        question = [{"role": "user", "content": "Hi"}]
+        texts = [self._probe(question, True, switch_variables(self.source, think)) for think in (True, False)]
+        return texts[0] != texts[1]
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        think: bool | None = None,
+        tools: Tools | None = None,
+        prefill: Message | None = None,
+        open_reasoning: bool = False,
+    ) -> Prompt:
+        """Render a conversation.
+
+        Messages that the template refuses or leaves out are told another way if there is one, with a notice.
+        `prefill` is the beginning of the answer (an assistant message, its reasoning included), which the model goes on
+        writing. `think` is told to the template; where it has no switch, an empty thinking block is written for False.
+        `open_reasoning` begins a thinking block for a model that would begin it by itself. Raises `TemplateError`.
+        """
+        variables = {
+            "add_generation_prompt": add_generation_prompt,
+            "tools": list(tools) if tools else None,
+            **switch_variables(self.source, think),
+        }
+        prompt = self._arrange(messages, variables)
+        if not add_generation_prompt:
+            return prompt
+        return self._begin_answer(prompt, think, prefill or Message("assistant", ""), open_reasoning)
+
+    def text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+        """Render messages as the template wants them, with its own variables. Raises `TemplateError`."""
+        from localrun.chat.limits import LimitExceededError, Meter
+        from localrun.chat.sandbox import RefusalError
+
+        values = {**self._special, "messages": [dict(message) for message in messages], **variables}
+        meter = Meter(_size(values["messages"]) + _size(values.get("tools")))
+        self._environment.meter = meter
+        parts, size = [], 0
+        try:
+            for part in self._template.generate(values):
+                size += len(part)
+                meter.allow(size if size > meter.max_size else len(part))
+                parts.append(part)
+        except RefusalError as error:
+            raise TemplateRefusalError(
+                f"the chat template of {self.name} refuses this conversation: {_one_line(error)}{_line_of(error)}"
+            ) from error
+        except LimitExceededError as error:
+            raise TemplateError(
+                f"the chat template of {self.name} was stopped: {error}{_line_of(error)}",
+                hint="a template that needs so much is broken or malicious; get the model from another source",
+            ) from error
+        except Exception as error:  # a template can raise whatever Python can
+            raise TemplateFailureError(
+                f"the chat template of {self.name} failed: {_one_line(error)}{_line_of(error)}"
+            ) from error
+        return "".join(parts)
+
+    # Compiling
+
+    def _compile(self, clock: Callable[[], datetime]) -> None:
+        import jinja2
+
+        from localrun.chat.sandbox import ChatEnvironment
+
+        self._environment = ChatEnvironment(clock)
+        try:
+            self._template = self._environment.from_string(self.source)
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateError(
+                f"the chat template of {self.name} is broken: {_one_line(error)} (line {error.lineno})"
+            ) from error
+        except (SyntaxError, RecursionError, MemoryError, ValueError, OverflowError) as error:
+            # Python's own compiler, for what is nested too deeply
+            raise TemplateError(f"the chat template of {self.name} cannot be compiled: {_one_line(error)}") from error
+
+    # Rendering
+
+    def _arrange(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> Prompt:
+        refused: TemplateError | None = None
+        incomplete: Prompt | None = None
+        # Some templates loop over the tools without asking whether there are any.
+        with_tools = [variables] if variables["tools"] else [variables, {**variables, "tools": []}]
+        for arrangement, told in itertools.product(arrangements(messages), with_tools):
+            try:
+                prompt, missing = self._trace(arrangement, told)
+            except (TemplateRefusalError, TemplateFailureError) as error:
+                refused = refused or error
+                continue
+            if not missing:
+                return prompt
+            incomplete = incomplete or _with_missing(prompt, missing)
+        if incomplete is not None:
+            return incomplete
+        assert refused is not None
+        raise refused
+
+    def _trace(self, arrangement: Arrangement, variables: Mapping[str, Any]) -> tuple[Prompt, list[Message]]:
+        """Render with and without marks: the prompt, and the messages whose text is nowhere in it."""
+        messages = arrangement.messages
+        plain = self.text([self._told(message, arrangement.typed) for message in messages], **variables)
+        marks = Marks(_strings([self.source, [(m.content, m.reasoning) for m in messages], variables["tools"]]))
+        marked_messages = [
+            Message(m.role, marks.around(2 * i, m.content), marks.around(2 * i + 1, m.reasoning))
+            for i, m in enumerate(messages)
+        ]
+        try:
+            marked = self.text([self._told(message, arrangement.typed) for message in marked_messages], **variables)
+        except (TemplateRefusalError, TemplateFailureError):
+            return Prompt(plain, None, notices=arrangement.notices), []
+        missing = [
+            message
+            for i, message in enumerate(messages)
+            if not marks.is_shown(2 * i, marked) and message.content.strip() not in plain
+        ]
+        return Prompt(plain, marks.locate(marked, plain), notices=arrangement.notices), missing
+
+    def _told(self, message: Message, typed: bool) -> dict[str, Any]:
+        told: dict[str, Any] = {"role": message.role, "content": message.content}
+        if typed:
+            told["content"] = [{"type": "text", "text": message.content}]
+        if message.reasoning:
+            told |= dict.fromkeys(self._reasoning_keys[:1], message.reasoning)
+        return told
+
+    def _probe(self, messages: Sequence[Mapping[str, Any]], generate: bool, variables: Mapping[str, Any]) -> str | None:
+        told = []
+        for message in messages:
+            reasoning = message.get("reasoning")
+            rest = {key: value for key, value in message.items() if key != "reasoning"}
+            told.append(rest | dict.fromkeys(self._reasoning_keys[:1] if reasoning else [], reasoning))
+        try:
+            return self.text(told, add_generation_prompt=generate, tools=None, **variables)
+        except TemplateError:
+            return None
+
+    def _begin_answer(self, prompt: Prompt, think: bool | None, prefill: Message, open_reasoning: bool) -> Prompt:
+        form = self.reasoning
+        begun = _Continuation(prompt)
+        in_reasoning = form is not None and form.is_open_at_end(prompt.text)
+        if form is not None:
+            if prefill.reasoning or (open_reasoning and think is not False):
+                begun.add("" if in_reasoning else form.opening)
+                begun.add(prefill.reasoning, owned=True)
+                in_reasoning = True
+            elif (
+                think is False
+                and not in_reasoning
+                and not self.can_switch_thinking
+                and not form.ends_closed(prompt.text)
+            ):
+                begun.add(form.skipping)
+            if in_reasoning and (prefill.content or (think is False and not prefill.reasoning)):
+                begun.add(form.closing)
+                in_reasoning = False
+            elif prefill.content and not form.ends_closed(begun.text):
+                begun.add(form.answer_header)
+        begun.add(prefill.content, owned=True)
+        return begun.prompt(in_reasoning)
+
+
+class TemplateRefusalError(TemplateError):
+    """The template refused the conversation in its own words."""
+
+
+class TemplateFailureError(TemplateError):
+    """The template raised something that it did not mean to."""
+
+
+class _Continuation:
+    """A prompt that grows at its end."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._prompt = prompt
+        self.text = prompt.text
+        self._spans = prompt.spans
+
+    def add(self, text: str, *, owned: bool = False) -> None:
+        if owned and text and self._spans is not None:
+            self._spans = (*self._spans, (len(self.text), len(self.text) + len(text)))
+        self.text += text
+
+    def prompt(self, in_reasoning: bool) -> Prompt:
+        return Prompt(self.text, self._spans, in_reasoning, self._prompt.notices)
+
+
+def _with_missing(prompt: Prompt, missing: list[Message]) -> Prompt:
+    roles = sorted({message.role for message in missing})
+    notice = Notice("message_dropped", f"the model's chat template leaves out a message of role {' and '.join(roles)}")
+    return Prompt(prompt.text, prompt.spans, notices=(*prompt.notices, notice))
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _strings([*value.keys(), *value.values()])
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from _strings(item)
+
+
+def _size(value: object) -> int:
+    return sum(len(text) + 1 for text in _strings(value))
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _line_of(error: BaseException) -> str:
+    """Where in the template it happened; Jinja rewrites its frames to the template's lines."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == "<template>"]
+    return f" (line {lines[-1]})" if lines else ""
