@@ -10,7 +10,7 @@ from localrun.chat.conversation.conversation import (
 from localrun.chat.conversation.prompt import messages_of
 from localrun.chat.conversation.recording import AnswerBegun
 from localrun.chat.conversation.room import ContextFullError, Room
-from localrun.chat.conversation.settings import ON_FULL, ChatSettings, OnFull, from_facts, to_facts
+from localrun.chat.conversation.settings import ON_FULL, ChatSettings, OnFull, from_facts, to_facts, with_temperature
 
 __all__ = [
     "ON_FULL",
@@ -27,4 +27,5 @@ __all__ = [
     "from_facts",
     "messages_of",
     "to_facts",
+    "with_temperature",
 ]

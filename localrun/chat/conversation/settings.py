@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from localrun.errors import UsageError
@@ -67,3 +67,13 @@ def from_facts(facts: Mapping[str, Any]) -> ChatSettings:
 def _known(kind: type, facts: Mapping[str, Any]) -> dict[str, Any]:
     names = {known.name for known in fields(kind)}
     return {name: value for name, value in facts.items() if name in names}
+
+
+def with_temperature(settings: ChatSettings, written: str) -> ChatSettings:
+    """The settings with the temperature that a person wrote. Raises `UsageError`."""
+    try:
+        temperature = float(written)
+    except ValueError as error:
+        raise UsageError(f"{written!r} is no temperature", hint="a number such as 0.7; 0 is greedy") from error
+    sampling = replace(settings.params.sampling, temperature=temperature)
+    return replace(settings, params=replace(settings.params, sampling=sampling))
