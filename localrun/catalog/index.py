@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from localrun.catalog.places import index_path
@@ -72,8 +72,7 @@ def _work_folder(parent: Path) -> Iterator[Path]:
 
 def _download(reference: IndexReference, folder: Path, progress: Progress) -> None:
     requirement = f"{reference.package}=={reference.version}"
-    with transfer(progress, requirement, None) as shown:
-        code, errors = _run(_command(requirement, folder), shown)
+    code, errors = _run(_command(requirement, folder), requirement, progress)
     if code != 0:
         raise _download_error(requirement, errors)
 
@@ -113,16 +112,23 @@ def _raw_progress(pip: list[str]) -> list[str]:
     return ["--progress-bar", "raw" if new else "off"]
 
 
-def _run(command: list[str], progress: Progress) -> tuple[int, str]:
+def _run(command: list[str], label: str, progress: Progress) -> tuple[int, str]:
     """Run the installer; (exit code, what it wrote to stderr). It is stopped if we are."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
-        ) as process:
+        with (
+            ExitStack() as shown,
+            subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
+            ) as process,
+        ):
             assert process.stdout is not None
+            total = None
             try:
                 for line in process.stdout:
                     if match := _PROGRESS_LINE.match(line.strip()):
+                        if total is None:
+                            total = int(match[2])
+                            shown.enter_context(transfer(progress, label, total))
                         progress.update(int(match[1]))
             except BaseException:
                 process.terminate()

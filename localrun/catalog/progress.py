@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from typing import Protocol
 
 
+CHECKING = "checking"
+"""The label of a checksum being computed over what has arrived."""
+
+
 class Progress(Protocol):
     """Shows the progress of one fetch at a time."""
 

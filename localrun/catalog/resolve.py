@@ -62,22 +62,29 @@ def resolve(model: str, *, offline: bool = False, progress: Progress | None = No
     reference = parse_reference(model)
     if (found := _find(reference)) is not None:
         return found
-    if isinstance(reference, PathReference):
-        raise _no_such_path(reference.path)
-    entry = load_catalogue().find(reference.name) if isinstance(reference, NameReference) else None
-    if isinstance(reference, NameReference) and entry is None:
-        raise _unknown_name(reference.name, load_catalogue())
-    name = entry.name if entry else reference.text
+    name, entry = _known(reference)
     if offline:
         raise OfflineError(
-            f"{name} is not on this machine, and --offline forbids to fetch it",
+            f"{name} is not on this machine, and nothing may be fetched offline",
             hint=f"run `localrun pull {name}` once with a network",
         )
-    if entry is None:
-        assert not isinstance(reference, NameReference)
-        path = _fetch(Source(reference), progress or Silent())
-        return ModelFile(path, name, reference.text)
-    return _fetch_entry(entry, progress or Silent())
+    if entry is not None:
+        return _fetch_entry(entry, progress or Silent())
+    assert not isinstance(reference, NameReference | PathReference)  # `_known` has refused those
+    path = _fetch(Source(reference), progress or Silent())
+    return ModelFile(path, name, reference.text)
+
+
+def require(model: str) -> ModelFile:
+    """The file of `model`, which must be on this machine. No request is made.
+
+    Raises `ModelNotFoundError` if it is not here, `UsageError` for a malformed name.
+    """
+    reference = parse_reference(model)
+    if (found := _find(reference)) is not None:
+        return found
+    name, _ = _known(reference)
+    raise ModelNotFoundError(f"{name} is not on this machine", hint=f"`localrun pull {name}` fetches it")
 
 
 def find(model: str) -> ModelFile | None:
@@ -113,6 +120,19 @@ def _find(reference: Reference) -> ModelFile | None:
             if (path := local_copy(source.reference)) is not None:
                 return ModelFile(path, entry.name, source.reference.text, entry)
     return _in_ollama(reference.name, entry)
+
+
+def _known(reference: Reference) -> tuple[str, Entry | None]:
+    """The proper name and the catalogue entry of something that is not here; raises if it cannot be had at all."""
+    if isinstance(reference, PathReference):
+        raise _no_such_path(reference.path)
+    if not isinstance(reference, NameReference):
+        return reference.text, None
+    catalogue = load_catalogue()
+    entry = catalogue.find(reference.name)
+    if entry is None:
+        raise _unknown_name(reference.name, catalogue)
+    return entry.name, entry
 
 
 def _at_path(path: Path) -> ModelFile | None:

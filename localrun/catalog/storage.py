@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from localrun.catalog.progress import Progress, transfer
+from localrun.catalog.progress import CHECKING, Progress, transfer
 from localrun.errors import FetchError, IntegrityError, ModelFileError
 
 _SPARE_BYTES = 64 << 20
@@ -90,7 +90,7 @@ def checked_sha256(path: Path, expected: str | None, size: int | None, what: str
         )
     if expected is None:
         return None
-    with transfer(progress, "checking", actual_size) as shown:
+    with transfer(progress, CHECKING, actual_size) as shown:
         digest = sha256(path, on_progress=lambda done, _: shown.update(done))
     if digest != expected:
         raise IntegrityError(
