@@ -244,6 +244,7 @@ class Dialogue:
         os.write(self.master, text.encode())
 
     def interrupt(self) -> None:
+        time.sleep(0.3)  # no person is faster; before that, readline may not be waiting yet and miss the signal
         self.process.send_signal(signal.SIGINT)
 
     def end(self) -> int:
