@@ -7,6 +7,7 @@
     ├── StoreError                     1   a session store or a cache that cannot be used
     ├── OutputWriteError               1   the answer could not be written
     ├── RemoteError                    1   a remote engine failed
+    ├── StrictError                    1   a warning, where --strict makes warnings errors
     ├── UsageError                     2   a flag, value or combination that makes no sense
     │   ├── InputError                 2   a file or stdin that cannot be read as what it should be
     │   │   └── ModelFileError         2   not a GGUF file, truncated, hostile, or of an unknown kind
@@ -63,6 +64,10 @@ class OutputWriteError(LocalrunError):
 
 class RemoteError(LocalrunError):
     """A remote engine answered with an error, or not at all."""
+
+
+class StrictError(LocalrunError):
+    """A warning that the user wanted to be an error."""
 
 
 class UsageError(LocalrunError):

@@ -1,0 +1,5 @@
+"""`python -m localrun`."""
+
+from localrun.cli.main import main
+
+main()

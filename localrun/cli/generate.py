@@ -1,0 +1,180 @@
+"""`localrun generate`: a prompt in, an answer out.
+
+Knows flags, the order of things and what each finish means for the exit code; knows no engine. Invariant: whatever can
+be wrong with the input is said before the model is loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from localrun.chat.messages import Message
+from localrun.cli import options as o
+from localrun.cli.fetch_progress import fetch_progress
+from localrun.cli.inputs import compose
+from localrun.cli.output import (
+    EventsWriter,
+    ExtractWriter,
+    JsonWriter,
+    TextWriter,
+    Writer,
+    stats_lines,
+    to_json,
+    write_stderr,
+    write_stdout,
+)
+from localrun.cli.settings import load_config
+from localrun.cli.signals import stop_on_signal
+from localrun.errors import IncompleteOutputError, InvalidOutputError, StrictError, UsageError
+from localrun.responder import Done, Request, Responder, Result, WarningRaised
+
+if TYPE_CHECKING:
+    from localrun.config import Config
+    from localrun.local import LocalResponder
+    from localrun.params import EngineParams, GenerationParams
+
+
+def generate(
+    prompt: Annotated[Optional[str], typer.Argument(help="The question; `-` reads stdin.", show_default=False)] = None,
+    model: o.Model = None,
+    system: o.System = None,
+    file: Annotated[
+        Optional[list[Path]], typer.Option("-f", "--file", help="A text to put before the prompt (repeatable).")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Send the text as it is, without a chat template.")] = False,
+    max_tokens: o.MaxTokens = None,
+    stop: o.Stop = None,
+    ctx: o.Ctx = None,
+    on_overflow: o.OnOverflow = None,
+    timeout: o.Timeout = None,
+    ignore_eos: o.IgnoreEos = None,
+    temperature: o.Temperature = None,
+    top_k: o.TopK = None,
+    top_p: o.TopP = None,
+    min_p: o.MinP = None,
+    typical_p: o.TypicalP = None,
+    top_n_sigma: o.TopNSigma = None,
+    xtc: o.Xtc = None,
+    dry: o.Dry = None,
+    repeat_penalty: o.RepeatPenalty = None,
+    repeat_last_n: o.RepeatLastN = None,
+    frequency_penalty: o.FrequencyPenalty = None,
+    presence_penalty: o.PresencePenalty = None,
+    mirostat: o.Mirostat = None,
+    logit_bias: o.LogitBias = None,
+    seed: o.Seed = None,
+    sampler_order: o.SamplerOrder = None,
+    think: o.Think = None,
+    think_budget: o.ThinkBudget = None,
+    json_output: Annotated[bool, typer.Option("--json", help="One result object.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="JSON lines as things happen.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="A summary on stderr.")] = False,
+    show_prompt: Annotated[bool, typer.Option("--show-prompt", help="The exact prompt and its tokens; no answer.")] = False,
+    extract: Annotated[bool, typer.Option("-x", "--extract", help="Only the last code block.")] = False,
+    threads: o.Threads = None,
+    gpu_layers: o.GpuLayers = None,
+    kv_type: o.KvType = None,
+    flash_attention: o.FlashAttention = None,
+    strict: o.Strict = None,
+    offline: o.Offline = None,
+    quiet: o.Quiet = None,
+) -> int:
+    """Answer a prompt to stdout: files, then stdin, then PROMPT make the text."""
+    flags = dict(locals())
+    if sum((json_output, events, extract, show_prompt)) > 1 and not (show_prompt and json_output):
+        raise UsageError("--json, --events, -x and --show-prompt exclude each other")
+    config = load_config(flags)
+    name = config.get("model")
+    params = config.generation(name)
+    engine = config.engine(name)
+    composed = compose(prompt, file or [], raw=raw)
+    request = _request(composed.raw if raw else None, composed.text, config, name, params)
+    with ExitStack() as stack:
+        responder = _open(config, name, engine, stack)
+        if show_prompt:
+            return _show_prompt(responder, request, as_json=json_output)
+        writer = _writer(json_output=json_output, events=events, extract=extract, quiet=bool(config.get("quiet")))
+        with stop_on_signal(responder.stop) as received:
+            result = _answer(responder, request, writer, strict=bool(config.get("strict")))
+        if stats:
+            write_stderr(stats_lines(result))
+        if result.finish == "interrupted":
+            return received.exit_code
+        judge(result, params, strict=bool(config.get("strict")))
+        return 0
+
+
+def _request(raw: bytes | None, text: str, config: Config, model: str | None, params: GenerationParams) -> Request:
+    if raw is not None:
+        if config.setting("system", model).origin == "flag":
+            raise UsageError("--system needs the chat template, and --raw leaves it out")
+        return Request(params, raw=raw)
+    system = config.get("system", model)
+    messages = [Message("system", system)] if system else []
+    return Request(params, messages=(*messages, Message("user", text)))
+
+
+def _open(config: Config, name: str | None, engine: EngineParams, stack: ExitStack) -> LocalResponder:
+    from localrun.local import open_responder
+
+    quiet = bool(config.get("quiet"))
+    responder = open_responder(name, engine, offline=bool(config.get("offline")), progress=fetch_progress(quiet=quiet))
+    stack.callback(responder.close)
+    return responder
+
+
+def _writer(*, json_output: bool, events: bool, extract: bool, quiet: bool) -> Writer:
+    if events:
+        return EventsWriter()
+    if json_output:
+        return JsonWriter()
+    if extract:
+        return ExtractWriter(quiet=quiet)
+    return TextWriter(quiet=quiet)
+
+
+def _answer(responder: Responder, request: Request, writer: Writer, *, strict: bool) -> Result:
+    """Run one request to its end."""
+    for event in responder.respond(request):
+        if strict and isinstance(event, WarningRaised):
+            raise StrictError(event.warning.message, hint="--strict makes this warning an error")
+        writer.write(event)
+        if isinstance(event, Done):
+            return event.result
+    raise AssertionError("a responder ends with Done or an error")
+
+
+def judge(result: Result, params: GenerationParams, *, strict: bool) -> None:
+    """Raise the error that a finished answer deserves, if it does: incomplete where it had to be complete, or empty."""
+    complete = result.finish in ("stop", "stop_string")
+    if not complete and (params.constraint is not None or strict):
+        limits = {"length": "--max-tokens", "context": "--ctx", "timeout": "--timeout"}
+        raise IncompleteOutputError(
+            f"the output is incomplete: it was stopped by its {result.finish} limit after "
+            f"{result.usage.completion_tokens:,} tokens",
+            hint=f"raise {limits[result.finish]}",
+        )
+    if not result.text and result.finish != "stop_string" and params.max_tokens != 0:
+        if result.usage.reasoning_tokens:
+            raise InvalidOutputError(
+                f"the answer is empty: all {result.usage.completion_tokens:,} tokens were reasoning",
+                hint="raise --max-tokens, or limit the reasoning with --think-budget",
+            )
+        raise InvalidOutputError("the answer is empty: the model ended at once")
+
+
+def _show_prompt(responder: LocalResponder, request: Request, *, as_json: bool) -> int:
+    encoded = responder.encode(request)
+    raw = request.raw.decode("utf-8", "replace") if request.raw is not None else ""
+    text = encoded.prompt.text if encoded.prompt is not None else raw
+    if as_json:
+        write_stdout(to_json({"prompt": text, "tokens": encoded.ids, "count": len(encoded.ids)}))
+    else:
+        write_stdout(text if not sys.stdout.isatty() or text.endswith("\n") else text + "\n")
+        write_stderr(f"{len(encoded.ids):,} tokens\n")
+    return 0
