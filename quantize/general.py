@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+from gguf.constants import GGUFValueType
 
 from quantize.checkpoint.config import read_json_if_there
 from quantize.metadata import Metadata, f32, string
@@ -28,9 +29,17 @@ def general_metadata(architecture: str, folder: Path, tensors: Sequence[Tensor],
     values.name = values.name or folder.name or architecture
     writer = gguf.GGUFWriter(None, architecture)
     values.set_gguf_meta_model(writer)
-    keys = {key: MetadataValue(v.value, v.type, v.sub_type) for key, v in writer.kv_data[0].items()}
+    keys = {key: _typed(v) for key, v in writer.kv_data[0].items() if v.value != []}
     kind = {"general.architecture": string(architecture), "general.type": string("model")}
     return {**kind, **keys, **_sampling(folder, keys)}
+
+
+def _typed(given: Any) -> MetadataValue:
+    """gguf-py's own value; it leaves the type of a list's elements to be found out when it writes."""
+    element = None
+    if given.type == GGUFValueType.ARRAY:
+        element = given.sub_type or GGUFValueType.get_type(given.value[0])
+    return MetadataValue(given.value, given.type, element)
 
 
 def _described(folder: Path, name: str | None, total: int) -> Any:

@@ -126,7 +126,8 @@ def stacked_experts(weights: Mapping[str, Weight], n_experts: int) -> dict[str, 
             complete[layer].append(joined)
         if len(complete[layer]) == 3:
             for each in sorted(complete.pop(layer)):
-                result[each] = stack([found[each][i] for i in _numbers(found.pop(each), n_experts, each)], each)
+                experts = found.pop(each)
+                result[each] = stack([experts[i] for i in _numbers(experts, n_experts, each)], each)
     for joined, experts in found.items():
         missing = [str(i) for i in range(n_experts) if i not in experts]
         raise SourceError(
