@@ -24,6 +24,7 @@ from localrun.catalog.storage import check_room, checked_sha256, disk_errors, on
 from localrun.errors import FetchError, GatedModelError, IntegrityError, ModelNotFoundError, OfflineError
 
 _TIMEOUT_S = 10.0
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,38 @@ def fetch_from_hub(reference: HubReference, sha256: str | None, progress: Progre
             expected = sha256 if len(wanted) == 1 else None
             paths.append(_fetch_file(reference.repo, file, info.sha or "main", endpoint, expected, progress))
     return paths[0]
+
+
+def fetch_checkpoint(repo: str, progress: Progress) -> Path:
+    """Fetch what is missing of a checkpoint (weights, configuration, tokenizer) into the hub's cache; its folder.
+
+    Raises the same errors as `fetch_from_hub`, and `ModelNotFoundError` for a repository without safetensors files.
+    """
+    endpoint, reference = hub_endpoint(), HubReference(repo)
+    if hub_is_forbidden():
+        raise OfflineError("the hub is forbidden by HF_HUB_OFFLINE", hint="unset it to fetch models")
+    if (reason := why_unreachable(endpoint)) is not None:
+        raise OfflineError(f"the hub at {endpoint} cannot be reached: {reason}")
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=endpoint, library_name="localrun")
+    with _hub_errors(reference, endpoint, api):
+        info = api.model_info(repo, revision="main", files_metadata=True, timeout=_TIMEOUT_S)
+    files = [file for file in map(_remote_file, info.siblings or ()) if is_checkpoint_file(file.name)]
+    if not any(file.name.endswith(".safetensors") for file in files):
+        raise ModelNotFoundError(f"hf:{repo} has no safetensors files", hint="name a repository with a checkpoint")
+    paths = []
+    for file in files:
+        with disk_errors(f"hf:{repo}/{file.name}", hub_cache_folder()), _hub_errors(reference, endpoint, api):
+            paths.append(_fetch_file(repo, file, info.sha or "main", endpoint, None, progress))
+    return paths[0].parent
+
+
+def is_checkpoint_file(name: str) -> bool:
+    """Whether a converter needs this file; copies of the weights in other forms are left out."""
+    if "/" in name or name.startswith("consolidated"):
+        return False
+    return name.endswith((".safetensors", ".json", ".jinja", ".model")) or name == "merges.txt"
 
 
 def _remote_file(sibling: Any) -> _RemoteFile:
@@ -126,10 +159,12 @@ def _fetch_blob(repo: str, file: _RemoteFile, commit: str, endpoint: str, blob: 
 
 
 def _transfer(repo: str, file: _RemoteFile, commit: str, endpoint: str, partial: Path, progress: Progress) -> None:
-    from huggingface_hub import hf_hub_url
+    from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # documented, not in __all__
 
+    # The client hands over whole chunks only: what has arrived of one is lost when the connection breaks.
+    constants.DOWNLOAD_CHUNK_SIZE = _CHUNK_BYTES
     resumed = partial.stat().st_size if partial.exists() else 0
     with partial.open("ab") as stream, transfer(progress, file.name.rsplit("/", 1)[-1], file.size, resumed):
         http_get(

@@ -57,6 +57,14 @@ def find_in_folder(folder: Path, reference: HubReference) -> Path | None:
         return None
 
 
+def find_checkpoint(repo: str) -> Path | None:
+    """The cached folder of a checkpoint; None if there is none. Whether it is whole, its reader finds out."""
+    for snapshot in _snapshots(repo_folder(repo)):
+        if (snapshot / "config.json").is_file() and any(snapshot.glob("*.safetensors")):
+            return snapshot
+    return None
+
+
 def cached_models() -> Iterator[tuple[str, list[Path]]]:
     """(repository, files) of every complete model in the cache."""
     for repo in sorted(hub_cache_folder().glob("models--*--*")):
