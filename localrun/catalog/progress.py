@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-
 CHECKING = "checking"
 """The label of a checksum being computed over what has arrived."""
 
