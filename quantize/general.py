@@ -64,8 +64,8 @@ def _parameters(tensors: Sequence[Tensor]) -> tuple[int, int, int, int]:
     total = shared = expert = n_experts = n_stacked = 0
     for tensor in tensors:
         total += tensor.n_values
-        if "_exps." in tensor.name and len(tensor.shape) >= 2:
-            count = tensor.shape[-2 if ".bias" in tensor.name else -3]
+        if "_exps." in tensor.name and len(tensor.shape) >= 3:
+            count = tensor.shape[-3]
             expert += tensor.n_values // count
             n_experts += count
             n_stacked += 1

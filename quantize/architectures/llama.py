@@ -27,6 +27,9 @@ class Llama(Architecture):
         "tie_word_embeddings": False,
     }
 
+    states_head_width: ClassVar[bool] = True
+    """The class always has a width of its heads, given or computed, and the converter writes it."""
+
     def rules(self) -> Sequence[Rule]:
         query = partial(interleave_rotary_halves, n_head=self.n_heads)
         key = partial(interleave_rotary_halves, n_head=self.n_kv_heads)
@@ -39,7 +42,7 @@ class Llama(Architecture):
 
     def parameters(self) -> Metadata:
         return {
-            **self.common_parameters(),
+            **self.common_parameters(head_keys=self.states_head_width or self.config.get("head_dim") is not None),
             f"{self.name}.vocab_size": u32(self.config.integer("vocab_size")),
             f"{self.name}.rope.dimension_count": u32(self.head_dim),
         }

@@ -24,6 +24,8 @@ class SmolLM3(Llama):
         "tie_word_embeddings": True,
     }
 
+    states_head_width = False
+
     def check(self) -> None:
         rotated = self.config.get("no_rope_layers")
         expected = [int((i + 1) % _STEP != 0) for i in range(self.n_layers)]

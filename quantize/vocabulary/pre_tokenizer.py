@@ -37,13 +37,14 @@ QWEN35 = (
 )
 O200K = rf"{_cased(_CONTRACTIONS + '?')}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
 TEKKEN = rf"{_cased('')}|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_TAIL}"
-SEED_CODER = (
-    rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}" + "\r\n" + r"]+|\s*" + "[\r\n]+" + r"|\s+(?!\S)|\s+"
-)
+SEED_CODER = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_TAIL}"
 DEEPSEEK_V3 = (
     r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
     r"| ?[\p{P}\p{S}]+[\r\n]*|" + _TAIL
 )
+
+_CUTS = (("Isolated", False), ("Removed", True))
+"""The two ways to say that matches and what lies between them are pieces of their own."""
 
 _BYTES: tuple[str, str] = ("bytes", "")
 _GPT2: tuple[str, str] = ("gpt2", "")
@@ -99,14 +100,16 @@ def _steps(node: Any) -> Iterator[tuple[str, str]]:
         yield _GPT2 if node.get("use_regex", True) else _BYTES
     elif kind == "Digits":
         yield "digits", "each" if node.get("individual_digits") else "runs"
-    elif kind == "Split" and node.get("behavior") == "Isolated" and not node.get("invert"):
-        pattern = node.get("pattern")
-        yield "split", str(pattern.get("Regex", pattern.get("String"))) if isinstance(pattern, dict) else str(pattern)
-    elif kind == "Split" and node.get("behavior") == "Removed" and node.get("invert"):
-        pattern = node.get("pattern")
-        yield "split", str(pattern.get("Regex")) if isinstance(pattern, dict) else str(pattern)
+    elif kind == "Split" and (node.get("behavior"), bool(node.get("invert"))) in _CUTS:
+        yield "split", _pattern(node.get("pattern"))
     else:
         yield "other", str({key: value for key, value in node.items() if key != "trim_offsets"})
+
+
+def _pattern(node: Any) -> str:
+    """A regular expression in one spelling: line ends may stand in it as such or escaped."""
+    text = str(node.get("Regex", node.get("String"))) if isinstance(node, dict) else str(node)
+    return text.replace("\r", r"\r").replace("\n", r"\n")
 
 
 def _describe(steps: Steps) -> str:

@@ -37,7 +37,9 @@ def write_f32(model: Model, path: Path) -> Path:
         infos.append(TensorInfo(tensor.name, tensor.shape, GGMLQuantizationType.F32, at))
         blobs.append(data + bytes(align(len(data), _ALIGNMENT) - len(data)))
         at += len(blobs[-1])
-    path.write_bytes(encode_header({**model.metadata, "general.file_type": u32(0)}, infos, _ALIGNMENT) + b"".join(blobs))
+    path.write_bytes(
+        encode_header({**model.metadata, "general.file_type": u32(0)}, infos, _ALIGNMENT) + b"".join(blobs)
+    )
     return path
 
 

@@ -49,7 +49,7 @@ def main() -> None:
     for model in MODELS:
         if not arguments.names or model.name in arguments.names:
             tiny.save(model.name, record_model(model, tokenizers))
-            print("recorded", model.name, (tiny.FIXTURES / f"{model.name}.json.xz").stat().st_size, "bytes")
+            sys.stdout.write(f"recorded {model.name}\n")
 
 
 def record_model(model: Recorded, tokenizers: dict[str, Any]) -> dict[str, Any]:

@@ -54,8 +54,13 @@ LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64, "rope_theta": 500000.0,
 }  # fmt: skip
-GENERATION = {"generation_config.json": {"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1, "eos_token_id": [2, 5]}}
-CARD = {"README.md": "---\nlicense: apache-2.0\nlanguage:\n- en\ntags:\n- test\nbase_model: someone/Tiny-Base-1B\n---\n# Tiny\n"}
+GENERATION = {
+    "generation_config.json": {"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1, "eos_token_id": [2, 5]}
+}
+CARD = {
+    "README.md": "---\nlicense: apache-2.0\nlanguage:\n- en\ntags:\n- test\n"
+    "base_model: someone/Tiny-Base-1B\n---\n# Tiny\n"
+}
 GPT_OSS = SMALL | {
     "intermediate_size": 64, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 32, "sliding_window": 8,
     "rope_parameters": {
@@ -67,7 +72,8 @@ GPT_OSS = SMALL | {
 MODELS = (
     Recorded("llama2", "LlamaConfig", "pieces", SMALL | {"num_key_value_heads": 4}, files=CARD | GENERATION),
     Recorded(
-        "llama3", "LlamaConfig", "llama-bpe", SMALL | {"rope_parameters": LLAMA3, "tie_word_embeddings": True, "head_dim": 32}
+        "llama3", "LlamaConfig", "llama-bpe",
+        SMALL | {"rope_parameters": LLAMA3, "tie_word_embeddings": True, "head_dim": 32},
     ),
     Recorded(
         "llama-biases", "LlamaConfig", "smollm", SMALL | {"attention_bias": True, "mlp_bias": True},
@@ -80,7 +86,8 @@ MODELS = (
     Recorded(
         "qwen3moe", "Qwen3MoeConfig", "qwen2",
         SMALL | {
-            "head_dim": 32, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "norm_topk_prob": True,
+            "head_dim": 32, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48,
+            "norm_topk_prob": True,
         },
     ),
     Recorded(

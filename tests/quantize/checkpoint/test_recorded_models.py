@@ -16,8 +16,8 @@ from quantize.source import open_source
 from tests.quantize.checkpoint import engine, tiny
 
 NAMES = (
-    "llama2", "llama3", "llama-biases", "mistral", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "phi3", "phi3-long",
-    "smollm3", "granite", "olmo2", "gpt-oss", "gpt-oss-mxfp4", "bert",
+    "llama2", "llama3", "llama-biases", "mistral", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "phi3",
+    "phi3-long", "smollm3", "granite", "olmo2", "gpt-oss", "gpt-oss-mxfp4", "bert",
 )  # fmt: skip
 
 
@@ -55,3 +55,69 @@ def test_logits_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
     theirs = recorded.reshape(ours.shape)
     assert theirs.std() > 0.3
     np.testing.assert_allclose(ours, theirs, atol=1e-3, rtol=1e-3)
+
+
+# Keys that differ from the converter's on purpose, and why.
+OURS_ALONE = {
+    # Said in so many words instead of left to the engine's default.
+    "tokenizer.ggml.add_space_prefix",
+    # A further end token that generation_config.json lists; the converter reads only the first place it finds.
+    "tokenizer.ggml.eot_token_id",
+}
+WRITERS_BUSINESS = {"general.file_type", "general.quantization_version"}
+
+
+def test_metadata_equals_that_of_llama_cpps_converter(case: Case) -> None:
+    theirs = {k: v for k, v in case.recorded["expected"]["metadata"].items() if k not in WRITERS_BUSINESS}
+    ours = {k: v for k, v in case.model.metadata.items() if k in theirs or k not in OURS_ALONE}
+    if case.model.architecture == "qwen2":
+        _forget_invented_token(theirs)
+    assert sorted(ours) == sorted(theirs)
+    for key, value in ours.items():
+        types = [value.type.name] + ([value.element.name] if value.element is not None else [])
+        assert types == theirs[key]["types"], key
+        assert _comparable(value.value) == _comparable(theirs[key]["value"]), key
+
+
+def _comparable(value: Any) -> Any:
+    """Floats as the file stores them."""
+    if isinstance(value, float):
+        return float(np.float32(value))
+    if isinstance(value, list) and value and isinstance(value[0], float):
+        return np.float32(value).tolist()
+    return value
+
+
+def _forget_invented_token(theirs: dict[str, Any]) -> None:
+    """Transformers gives tokenizers of class Qwen2 an end token, in the padding, that no file mentions."""
+    tokens, types = (theirs[f"tokenizer.ggml.{key}"]["value"] for key in ("tokens", "token_type"))
+    if "<|endoftext|>" in tokens:
+        at = tokens.index("<|endoftext|>")
+        tokens[at], types[at] = f"[PAD{at}]", 5
+
+
+def test_any_slabs_give_the_rows_of_the_whole(case: Case) -> None:
+    for tensor in case.model.tensors:
+        whole = tensor.read(0, tensor.n_rows)
+        step = tensor.row_multiple * max(1, 5 // tensor.row_multiple)
+        starts = range(0, tensor.n_rows, step)
+        slabs = [tensor.read(start, min(start + step, tensor.n_rows)) for start in starts]
+        np.testing.assert_array_equal(np.concatenate(slabs), whole)
+        assert whole.dtype == np.float32
+        assert whole.flags.c_contiguous
+        assert whole.shape == (tensor.n_rows, tensor.n_cols)
+
+
+def test_raw_rows_hold_the_values_that_are_read(case: Case) -> None:
+    plain = {GGMLQuantizationType.F32: np.float32, GGMLQuantizationType.F16: np.float16}
+    for tensor in case.model.tensors:
+        kind = tensor.keep_type or tensor.source_type
+        if tensor.read_raw is None or kind == GGMLQuantizationType.MXFP4:
+            continue
+        raw = tensor.read_raw(0, tensor.n_rows)
+        assert raw.dtype == np.uint8
+        if kind == GGMLQuantizationType.BF16:
+            values = (np.ascontiguousarray(raw).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = np.ascontiguousarray(raw).view(plain[kind]).astype(np.float32)
+        np.testing.assert_array_equal(values, tensor.read(0, tensor.n_rows))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+# fmt: off
+# ruff: noqa: E501
 PIECES = (
     "The quick brown fox jumps over the lazy dog", "I've been there; you'll see, won't you?", "WE'LL DON'T IT'S I'M", "HELLO World helloWorld camelCaseName",
     "Straße, Äpfel und Öl für Müller", "L'été, où êtes-vous ? Ça va très bien", "¿Qué pasa, señor Núñez?", "Zażółć gęślą jaźń",
