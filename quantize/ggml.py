@@ -56,7 +56,8 @@ def library_folder() -> Path:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def base_library() -> ctypes.CDLL:
+    """libggml-base, loaded once."""
     path = library_folder() / _NAMES.get(sys.platform, "libggml-base.so")
     try:
         lib = ctypes.CDLL(str(path))
@@ -83,7 +84,7 @@ def _traits(kind: GGMLQuantizationType) -> _TypeTraits:
     Raises:
         QuantizeError: the library disagrees about the type (another release of it).
     """
-    lib = _library()
+    lib = base_library()
     entry: _TypeTraits = lib.ggml_get_type_traits(int(kind)).contents
     ours = GGML_QUANT_SIZES[kind]
     theirs = (lib.ggml_blck_size(int(kind)), lib.ggml_type_size(int(kind)))
@@ -97,7 +98,7 @@ def _traits(kind: GGMLQuantizationType) -> _TypeTraits:
 
 def requires_weights(kind: GGMLQuantizationType) -> bool:
     """Whether libggml cannot quantize to this type without an importance matrix."""
-    return bool(_library().ggml_quantize_requires_imatrix(int(kind)))
+    return bool(base_library().ggml_quantize_requires_imatrix(int(kind)))
 
 
 def row_bytes(kind: GGMLQuantizationType, n_cols: int) -> int:
@@ -109,7 +110,7 @@ def row_bytes(kind: GGMLQuantizationType, n_cols: int) -> int:
     block, size = GGML_QUANT_SIZES[kind]
     if n_cols <= 0 or n_cols % block:
         raise QuantizeError(f"a row of {n_cols} values is no whole number of {kind.name} blocks of {block}")
-    return n_cols // block * size
+    return int(n_cols // block * size)
 
 
 def quantize_rows(kind: GGMLQuantizationType, rows: Rows, weights: Weights | None = None) -> Blocks:
@@ -137,7 +138,7 @@ def quantize_rows(kind: GGMLQuantizationType, rows: Rows, weights: Weights | Non
     if rows.shape[0] == 0:
         return out
     address = None if weights is None else weights.ctypes.data
-    _library().ggml_quantize_chunk(int(kind), rows.ctypes.data, out.ctypes.data, 0, *rows.shape, address)
+    base_library().ggml_quantize_chunk(int(kind), rows.ctypes.data, out.ctypes.data, 0, *rows.shape, address)
     return out
 
 
@@ -161,4 +162,4 @@ def dequantize_rows(kind: GGMLQuantizationType, blocks: Blocks, n_cols: int) -> 
 
 def is_valid(kind: GGMLQuantizationType, blocks: Blocks) -> bool:
     """Whether no block has a scale that is NaN or infinite."""
-    return bool(_library().ggml_validate_row_data(int(kind), blocks.ctypes.data, blocks.nbytes))
+    return bool(base_library().ggml_validate_row_data(int(kind), blocks.ctypes.data, blocks.nbytes))

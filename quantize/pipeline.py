@@ -10,7 +10,7 @@ import hashlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
@@ -20,6 +20,7 @@ from quantize.errors import DestinationError, VerificationError
 from quantize.journal import Journal, journal_path
 from quantize.model import Rows
 from quantize.plan import Plan, PlannedFile, PlannedTensor
+from quantize.progress import Progress, ProgressCallback
 from quantize.types import FLOAT_TYPES
 from quantize.writer import PartialFile, partial_path
 
@@ -52,24 +53,6 @@ class Slab:
         return self.planned.offset + self.start * self.planned.row_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far the pass is."""
-
-    tensor: str
-    """One that was just worked on."""
-    done: int
-    total: int
-    """Weights."""
-    bytes_written: int
-    seconds: float
-
-    @property
-    def eta(self) -> float | None:
-        """Seconds left at the present rate, None before there is one."""
-        return self.seconds * (self.total - self.done) / self.done if self.done else None
-
-
 @dataclass(slots=True)
 class TensorError:
     """Squared error of the part of a tensor that was measured."""
@@ -97,9 +80,6 @@ class PassResult:
     """By tensor, for quantized ones."""
 
 
-ProgressCallback = Callable[[Progress], None]
-
-
 def run(
     plan: Plan,
     weights: ColumnWeights,
@@ -108,6 +88,7 @@ def run(
     threads: int,
     progress: ProgressCallback | None = None,
     measure_error: bool = False,
+    stage: str = "quantize",
 ) -> PassResult:
     """Write the planned files under their partial names; `finish` renames them.
 
@@ -154,7 +135,8 @@ def run(
                     synced = time.monotonic()
                 if progress is not None:
                     name = finished.slab.planned.choice.tensor.name
-                    progress(Progress(name, done, total, result.bytes_written, time.monotonic() - started))
+                    seconds = time.monotonic() - started
+                    progress(Progress(stage, name, done, total, seconds, result.bytes_written))
         except BaseException:
             work.stop()
             # What broke the run is what the user must hear, not that the disk could not be synced after it.
@@ -170,6 +152,13 @@ def finish(plan: Plan) -> None:
     """Give the complete files their names and drop the notes. The first file comes last: it makes a split set whole."""
     for file in reversed(plan.files):
         PartialFile(file.path, file.size).finish()
+    journal_path(partial_path(plan.files[0].path)).unlink(missing_ok=True)
+
+
+def discard(plan: Plan) -> None:
+    """Remove unfinished files and their notes."""
+    for file in plan.files:
+        partial_path(file.path).unlink(missing_ok=True)
     journal_path(partial_path(plan.files[0].path)).unlink(missing_ok=True)
 
 

@@ -109,7 +109,7 @@ def parse_mix(name: str) -> NamedMix:
 
 def bits_per_weight(kind: GGMLQuantizationType) -> float:
     block, size = GGML_QUANT_SIZES[kind]
-    return size * 8 / block
+    return float(size * 8 / block)
 
 
 def _suggest(name: str, known: list[str]) -> str:

@@ -52,7 +52,7 @@ class Choice:
 
     @property
     def is_substituted(self) -> bool:
-        return self.type != self.wanted
+        return bool(self.type != self.wanted)
 
 
 @dataclass(frozen=True, slots=True)
