@@ -6,6 +6,7 @@ values of the weights; none has been read.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from quantize.architectures import architecture_of
@@ -13,12 +14,14 @@ from quantize.checkpoint import open_checkpoint
 from quantize.checkpoint.quantized import plain_weights
 from quantize.errors import SourceError
 from quantize.general import general_metadata
+from quantize.gguf_source import is_gguf, open_gguf
+from quantize.metadata import string
 from quantize.model import Model
 from quantize.vocabulary import read_vocabulary
 
 
 def open_source(path: Path | str, *, pre_tokenizer: str | None = None, name: str | None = None) -> Model:
-    """Open a Hugging Face checkpoint folder.
+    """Open a Hugging Face checkpoint folder, or a GGUF file (one of a split set stands for all).
 
     `pre_tokenizer` is llama.cpp's name of the pre-tokenizer, for tokenizers it cannot be derived from; `name` becomes
     `general.name`. Raises SourceError when something is missing, damaged or contradicts itself, UnsupportedError for an
@@ -27,9 +30,20 @@ def open_source(path: Path | str, *, pre_tokenizer: str | None = None, name: str
     path = Path(path)
     if not path.exists():
         raise SourceError(f"{path} does not exist")
-    if not path.is_dir():
-        raise SourceError(f"{path} is neither a checkpoint folder nor a GGUF file")
-    return _open_folder(path, pre_tokenizer, name)
+    if path.is_dir():
+        return _open_folder(path, pre_tokenizer, name)
+    if not is_gguf(path):
+        raise SourceError(
+            f"{path} is neither a checkpoint folder nor a GGUF file",
+            hint="Name the folder that holds config.json." if path.suffix in (".safetensors", ".json") else None,
+        )
+    return _renamed(open_gguf(path), name)
+
+
+def _renamed(model: Model, name: str | None) -> Model:
+    if name is None:
+        return model
+    return replace(model, metadata={**model.metadata, "general.name": string(name)})
 
 
 def _open_folder(folder: Path, pre_tokenizer: str | None, name: str | None) -> Model:

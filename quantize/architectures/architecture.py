@@ -202,6 +202,8 @@ class Architecture:
         return renamed
 
     def _is_ignored(self, name: str) -> bool:
+        if name == "lm_head.weight" and self.tied:
+            return True  # transformers does not read it either
         return any(re.fullmatch(pattern, name) for pattern in (*IGNORED, *self.ignored))
 
     def _for_layers(self) -> Iterator[Rule]:

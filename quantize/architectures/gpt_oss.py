@@ -175,4 +175,5 @@ def _mxfp4(blocks: StoredTensor, scales: StoredTensor) -> Weight:
 def _ggml_order(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """From values (2j, 2j + 1) in byte j to values (j, j + 16) in byte j.  # (rows, blocks, 16)"""
     values = np.stack((codes & 0x0F, codes >> 4), axis=-1).reshape(*codes.shape[:-1], _BLOCK)
-    return np.bitwise_or(values[..., : _BLOCK // 2], values[..., _BLOCK // 2 :] << 4)
+    packed: npt.NDArray[np.uint8] = values[..., : _BLOCK // 2] | (values[..., _BLOCK // 2 :] << 4)
+    return packed

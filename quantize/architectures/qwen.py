@@ -130,9 +130,10 @@ def stacked_experts(weights: Mapping[str, Weight], n_experts: int) -> dict[str, 
                 result[each] = stack([experts[i] for i in _numbers(experts, n_experts, each)], each)
     for joined, experts in found.items():
         missing = [str(i) for i in range(n_experts) if i not in experts]
-        raise SourceError(
-            f"{joined}: experts {', '.join(missing[:5])} are missing" if missing else f"{joined} is incomplete"
-        )
+        if missing:
+            raise SourceError(f"{joined}: experts {', '.join(missing[:5])} are missing")
+    if found:
+        raise SourceError(f"the layers of {', '.join(found)} have not all three kinds of experts")
     return result
 
 

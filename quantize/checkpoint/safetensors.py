@@ -1,15 +1,12 @@
 """One safetensors file: its header checked against its size, its tensors readable by rows.
 
-Layout (https://github.com/huggingface/safetensors): u64 header length, JSON header, tensor bytes. Reads with `pread`
-rather than through a memory map: mapped pages count as resident memory, and a model larger than memory must not.
-Invariant: once opened, every tensor of `tensors` lies inside the file.
+Layout (https://github.com/huggingface/safetensors): u64 header length, JSON header, tensor bytes. Knows nothing of what
+the tensors mean. Invariant: every tensor that is handed out lies inside the file and overlaps no other.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import weakref
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -18,6 +15,7 @@ from typing import TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from quantize.checkpoint.file import ReadableFile
 from quantize.errors import SourceError
 
 _WIDTHS = {
@@ -32,34 +30,6 @@ _HEADER_LIMIT = 100_000_000
 Bytes = npt.NDArray[np.uint8]
 
 
-class _Descriptor:
-    """An open file that is closed when nobody reads it any more. Safe to use from many threads at once."""
-
-    def __init__(self, path: Path) -> None:
-        try:
-            self.number = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        except OSError as error:
-            raise SourceError(f"cannot open {path}: {error.strerror}") from error
-        weakref.finalize(self, os.close, self.number)
-        self.path = path
-        self.size = os.fstat(self.number).st_size
-
-    def read(self, offset: int, n_bytes: int) -> bytes:
-        """Exactly these bytes. Raises SourceError when the file has become shorter or cannot be read."""
-        pieces = []
-        while n_bytes:
-            try:
-                piece = os.pread(self.number, n_bytes, offset)
-            except OSError as error:
-                raise SourceError(f"cannot read {self.path}: {error.strerror}") from error
-            if not piece:
-                raise SourceError(f"{self.path} ended while it was read, at byte {offset}")
-            pieces.append(piece)
-            offset += len(piece)
-            n_bytes -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
     """A tensor as it lies in a file."""
@@ -70,7 +40,7 @@ class StoredTensor:
     shape: tuple[int, ...]
     offset: int
     """Where its bytes start in the file."""
-    file: _Descriptor
+    file: ReadableFile
 
     @property
     def n_rows(self) -> int:
@@ -92,14 +62,14 @@ class StoredTensor:
 
 def read_safetensors(path: Path) -> list[StoredTensor]:
     """The tensors of one file, sorted by name. Raises SourceError when the file is damaged or cut short."""
-    file = _Descriptor(path)
+    file = ReadableFile(path)
     start, header = _read_header(file)
     tensors = [_tensor(file, start, name, header[name]) for name in sorted(header) if name != "__metadata__"]
     _check_layout(file, start, tensors)
     return tensors
 
 
-def _read_header(file: _Descriptor) -> tuple[int, dict[str, object]]:
+def _read_header(file: ReadableFile) -> tuple[int, dict[str, object]]:
     again = "The file is damaged or was not downloaded completely: download it again."
     if file.read(0, min(file.size, 20)).startswith(b"version https://git"):
         raise SourceError(f"{file.path.name} is a Git LFS pointer, not the weights", hint="Run `git lfs pull` there.")
@@ -119,7 +89,7 @@ def _read_header(file: _Descriptor) -> tuple[int, dict[str, object]]:
     return 8 + length, header
 
 
-def _tensor(file: _Descriptor, start: int, name: str, entry: object) -> StoredTensor:
+def _tensor(file: ReadableFile, start: int, name: str, entry: object) -> StoredTensor:
     """Check one entry of the header. Raises SourceError for anything that contradicts itself or the file."""
     where = f"{file.path.name}, tensor {name!r}"
     if not isinstance(entry, dict):
@@ -143,7 +113,7 @@ def _whole_numbers(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value)
 
 
-def _check_layout(file: _Descriptor, start: int, tensors: list[StoredTensor]) -> None:
+def _check_layout(file: ReadableFile, start: int, tensors: list[StoredTensor]) -> None:
     """Tensors must not overlap and must end inside the file."""
     end = start
     for tensor in sorted(tensors, key=lambda t: t.offset):
