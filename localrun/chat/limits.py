@@ -10,12 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-MAX_SECONDS = 5.0
+MAX_SECONDS = 4.0
 """Processor time of the rendering thread. The slowest template of 70 known ones takes 0.01 s for 100 turns."""
 _BASE_STEPS = 2_000_000  # about one second of Python
 _BASE_SIZE = 4 << 20  # characters, far above any system prompt that a template writes by itself
 _STEPS_BETWEEN_CLOCK_READS = 64
 _CHARACTERS_PER_STEP = 64
+_CONTAINERS = (list, tuple, dict, set, frozenset)
+_ITEM_SIZE = 32  # an item of a list, in characters: what it takes in memory, and when it is written out
 
 
 class LimitExceededError(Exception):
@@ -25,12 +27,15 @@ class LimitExceededError(Exception):
 class Meter:
     """The budget of one rendering, used by one thread.
 
-    `n_input` is the size of what goes in (characters of messages and tools): what a template may produce grows with it.
+    `given` is what goes in (messages, tools); what a template may do and make grows with it.
     """
 
-    def __init__(self, n_input: int) -> None:
-        self.max_size = _BASE_SIZE + 8 * n_input
-        self._steps_left = _BASE_STEPS + 16 * n_input
+    def __init__(self, given: object) -> None:
+        self._given = given  # kept alive, so that no other object can have its identity
+        self._weights: dict[int, int] = {}  # of the containers in it, by identity: they are never changed
+        n_given = self._weigh_given(given)
+        self.max_size = _BASE_SIZE + 8 * n_given
+        self._steps_left = _BASE_STEPS + 16 * n_given
         self._until_clock = _STEPS_BETWEEN_CLOCK_READS
         self._deadline = time.thread_time() + MAX_SECONDS
 
@@ -46,7 +51,7 @@ class Meter:
                 raise LimitExceededError(f"it takes more than {MAX_SECONDS:g} s")
 
     def allow(self, size: int) -> None:
-        """Account for a text or container of `size` characters and items, before it is made."""
+        """Account for a text or container of `size` characters, before it is made."""
         if size > self.max_size:
             raise LimitExceededError(f"it makes a value of more than {self.max_size} characters")
         self.spend(1 + max(0, size) // _CHARACTERS_PER_STEP)
@@ -55,24 +60,36 @@ class Meter:
         """Account for a value that exists, with everything inside it."""
         if isinstance(value, str):
             self.allow(len(value))
-        elif isinstance(value, list | tuple | dict | set | frozenset):
-            self.allow(self.weigh(value))
+        elif isinstance(value, _CONTAINERS) and self.weigh(value) > self.max_size:
+            raise LimitExceededError(f"it makes a value of more than {self.max_size} characters")
 
     def weigh(self, value: object) -> int:
-        """The characters and items inside a value, each counted as often as it would be written out.
+        """The size of a value: its characters, and some for each item, counted as often as it would be written out.
 
         Two short lines can nest a list in itself forty times; written out it would be a terabyte. Stops at `max_size`.
         """
-        weight = 0
+        weight, n_seen = 0, 0
         stack: list[Iterable[object]] = [(value,)]
         while stack and weight <= self.max_size:
             for item in stack.pop():
-                weight += 1
+                n_seen += 1
+                weight += _ITEM_SIZE
                 if isinstance(item, str):
                     weight += len(item)
-                elif isinstance(item, dict):
-                    stack.append(item.keys())
-                    stack.append(item.values())
-                elif isinstance(item, list | tuple | set | frozenset):
-                    stack.append(item)
+                elif isinstance(item, _CONTAINERS):
+                    known = self._weights.get(id(item))
+                    if known is not None:
+                        weight += known
+                    else:
+                        stack += [item.keys(), item.values()] if isinstance(item, dict) else [item]
+        self.spend(1 + n_seen // 4)
+        return weight
+
+    def _weigh_given(self, value: object) -> int:
+        if isinstance(value, str):
+            return len(value)
+        if not isinstance(value, _CONTAINERS):
+            return 0
+        items = [*value.keys(), *value.values()] if isinstance(value, dict) else value
+        self._weights[id(value)] = weight = sum(_ITEM_SIZE + self._weigh_given(item) for item in items)
         return weight

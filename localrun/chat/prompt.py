@@ -135,16 +135,27 @@ class PromptEncoder:
         return text
 
     def _join(self, pieces: list[tuple[str, bool]]) -> list[int]:
-        """Tokenize (text, whether it is protected), as few and as long stretches as possible."""
+        """Tokenize (text, whether it is protected), alternately gap and control token, in runs as long as possible."""
         ids: list[int] = []
         run = ""
-        for text, is_protected in [*pieces, ("", True)]:
+        for i, (text, is_protected) in enumerate(pieces):
             if is_protected:
-                ids += self._ids(run) + self._vocabulary.encode(_utf8(text))
+                before, after = (pieces[j][0] if 0 <= j < len(pieces) else "" for j in (i - 1, i + 1))
+                ids += self._ids(run) + self._vocabulary.encode(_utf8(self._stripped(before, text, after)))
                 run = ""
             else:
                 run += text
-        return ids
+        return ids + self._ids(run)
+
+    def _stripped(self, before: str, text: str, after: str) -> str:
+        """The text without white space at its ends that the control tokens beside it swallow (those of Phi-3 do)."""
+        inner = text.strip()
+        head, _, tail = text.partition(inner) if inner else (text, "", "")
+        if before and head and self._ids(before + head) == self._ids(before):
+            text = text[len(head) :]
+        if after and tail and self._ids(tail + after) == self._ids(after):
+            text = text[: len(text) - len(tail)]
+        return text
 
     def _with_bos(self, ids: list[int]) -> list[int]:
         if self._bos is None or ids[:1] == [self._bos]:

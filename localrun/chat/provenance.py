@@ -9,6 +9,7 @@ vocabulary. Invariant: a traced span never holds a character that the template w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import chain
 
@@ -18,6 +19,7 @@ Span = tuple[int, int]
 
 # Private-use planes: no character of them is a space, has a case, or is changed by JSON.
 _PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
+_PRIVATE_CHARACTER = re.compile("[\U000f0000-\U0010fffd]")
 _SPACES = " \t\n\r\x0b\x0c"
 
 
@@ -27,7 +29,8 @@ class Marks:
     def __init__(self, texts: Iterable[str]) -> None:
         used: set[str] = set()
         for text in texts:
-            used.update(text)
+            if not text.isascii():
+                used.update(_PRIVATE_CHARACTER.findall(text))
         self._free = (chr(code) for code in chain(*_PRIVATE) if chr(code) not in used)
         self._ends: dict[str, str] = {}
         self._starts: dict[int, str] = {}
@@ -52,23 +55,26 @@ class Marks:
                 "the conversation has too many messages, or private-use characters, to be traced"
             ) from None
 
-    def is_shown(self, key: int, marked: str) -> bool:
-        """Whether the text with this key is anywhere in the rendering (a blank text counts as shown)."""
-        return key not in self._starts or self._starts[key] in marked
+    def missing(self, marked: str) -> set[int]:
+        """The keys of the texts that are nowhere in the rendering. A blank text is never missing."""
+        shown = set(_PRIVATE_CHARACTER.findall(marked))
+        return {key for key, start in self._starts.items() if start not in shown}
 
     def locate(self, marked: str, plain: str) -> tuple[Span, ...] | None:
         """The places of the marked texts in the plain rendering, in order.
 
         None where both renderings differ, or where a text lost one of its ends.
         """
+        if not self._ends:
+            return () if marked == plain else None
         marks = {**self._ends, **dict.fromkeys(self._ends.values(), "")}  # an end has no end of its own
-        if marked.translate(dict.fromkeys(map(ord, marks))) != plain:
+        found = [match for match in _PRIVATE_CHARACTER.finditer(marked) if match.group() in marks]
+        if "".join(_pieces(marked, [match.start() for match in found])) != plain:
             return None
         spans: list[Span] = []
-        n_marks, begin, awaited = 0, 0, ""
-        for position, character in enumerate(marked):
-            if character not in marks:
-                continue
+        begin, awaited = 0, ""
+        for n_marks, match in enumerate(found):
+            character, position = match.group(), match.start()
             if awaited and character == awaited:
                 spans.append((begin, position - n_marks))
                 awaited = ""
@@ -76,5 +82,13 @@ class Marks:
                 begin, awaited = position - n_marks, marks[character]
             else:
                 return None
-            n_marks += 1
         return None if awaited else tuple(spans)
+
+
+def _pieces(text: str, left_out: list[int]) -> Iterable[str]:
+    """The text without the characters at these positions."""
+    begin = 0
+    for position in left_out:
+        yield text[begin:position]
+        begin = position + 1
+    yield text[begin:]

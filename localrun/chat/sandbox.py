@@ -36,6 +36,7 @@ _FILTERS = (
     "round", "safe", "select", "selectattr", "sort", "string", "title", "trim", "truncate", "unique", "upper",
 )
 # fmt: on
+_FILTERS_THAT_LOOK = ("count", "d", "default", "first", "last", "length", "safe")  # they take no longer for more
 _NUMBERS_OF_ANY_SIZE = ("abs", "d", "default", "float", "int", "max", "min", "round", "string")
 _UNSAFE_STR_METHODS = ("encode", "expandtabs", "format_map", "maketrans", "translate")
 _MAX_ARGUMENT = 1000  # widths, indents, counts
@@ -121,6 +122,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         **kwargs: Any,
     ) -> Any:
         meter = __self.meter
+        meter.spend(5)
         if not isinstance(__obj, LoopContext):
             for value in (*args, *kwargs.values()):
                 meter.check(value)
@@ -162,10 +164,11 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             meter = self.meter
-            meter.spend()
             values = [*args, *kwargs.values()]
+            meter.spend(5)
             for value in values:
-                meter.check(value)
+                if isinstance(value, str | list | tuple | dict) and name not in _FILTERS_THAT_LOOK:
+                    meter.spend(len(value) // (64 if isinstance(value, str) else 1))
                 if isinstance(value, int) and abs(value) > _MAX_ARGUMENT and name not in _NUMBERS_OF_ANY_SIZE:
                     raise LimitExceededError(f"the filter {name!r} is given the number {value}")
             if name in ("replace", "indent"):

@@ -129,7 +129,7 @@ class ChatTemplate:
         from localrun.chat.sandbox import RefusalError
 
         values = {**self._special, "messages": [dict(message) for message in messages], **variables}
-        meter = Meter(_size(values["messages"]) + _size(values.get("tools")))
+        meter = Meter([values["messages"], values.get("tools")])
         self._environment.meter = meter
         parts, size = [], 0
         try:
@@ -204,11 +204,8 @@ class ChatTemplate:
             marked = self.text([self._told(message, arrangement.typed) for message in marked_messages], **variables)
         except (TemplateRefusalError, TemplateFailureError):
             return Prompt(plain, None, notices=arrangement.notices), []
-        missing = [
-            message
-            for i, message in enumerate(messages)
-            if not marks.is_shown(2 * i, marked) and message.content.strip() not in plain
-        ]
+        unseen = marks.missing(marked)
+        missing = [m for i, m in enumerate(messages) if 2 * i in unseen and m.content.strip() not in plain]
         return Prompt(plain, marks.locate(marked, plain), notices=arrangement.notices), missing
 
     def _told(self, message: Message, typed: bool) -> dict[str, Any]:
@@ -294,10 +291,6 @@ def _strings(value: object) -> Iterator[str]:
     elif isinstance(value, Sequence):
         for item in value:
             yield from _strings(item)
-
-
-def _size(value: object) -> int:
-    return sum(len(text) + 1 for text in _strings(value))
 
 
 def _one_line(error: BaseException) -> str:
