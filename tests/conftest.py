@@ -15,3 +15,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("LOCALRUN_MODEL", "LOCALRUN_ENGINE", "NO_COLOR", "HF_TOKEN", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     return root
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The path of SmolLM2-135M-Instruct."""
+    from tests import models
+
+    return models.smollm2()
+
+
+@pytest.fixture(scope="session")
+def gemma3() -> Path:
+    """The path of Gemma-3-270M, a model with a sliding window."""
+    from tests import models
+
+    return models.gemma3()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 def generate(
-    prompt: Annotated[Optional[str], typer.Argument(help="The question; `-` reads stdin.", show_default=False)] = None,
+    prompt: Annotated[str | None, typer.Argument(help="The question; `-` reads stdin.", show_default=False)] = None,
     model: o.Model = None,
     system: o.System = None,
     file: Annotated[
-        Optional[list[Path]], typer.Option("-f", "--file", help="A text to put before the prompt (repeatable).")
+        list[Path] | None, typer.Option("-f", "--file", help="A text to put before the prompt (repeatable).")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Send the text as it is, without a chat template.")] = False,
     max_tokens: o.MaxTokens = None,
@@ -74,7 +74,9 @@ def generate(
     json_output: Annotated[bool, typer.Option("--json", help="One result object.")] = False,
     events: Annotated[bool, typer.Option("--events", help="JSON lines as things happen.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="A summary on stderr.")] = False,
-    show_prompt: Annotated[bool, typer.Option("--show-prompt", help="The exact prompt and its tokens; no answer.")] = False,
+    show_prompt: Annotated[
+        bool, typer.Option("--show-prompt", help="The exact prompt and its tokens; no answer.")
+    ] = False,
     extract: Annotated[bool, typer.Option("-x", "--extract", help="Only the last code block.")] = False,
     threads: o.Threads = None,
     gpu_layers: o.GpuLayers = None,

@@ -193,9 +193,10 @@ def stats_lines(result: Result) -> str:
     """What `--stats` says."""
     usage, timings = result.usage, result.timings
     cached = usage.cached_ram_tokens + usage.cached_disk_tokens
+    computed = usage.prompt_tokens - cached
     lines = [
         f"model    {result.model.name} ({result.model.quantization}), loaded in {timings.load_s:.2f} s",
-        f"prompt   {usage.prompt_tokens:,} tokens, {usage.prompt_tokens - cached:,} computed in {timings.prefill_s:.2f} s"
+        f"prompt   {usage.prompt_tokens:,} tokens, {computed:,} computed in {timings.prefill_s:.2f} s"
         + (f" ({timings.prefill_tps:,.0f} tokens/s)" if timings.prefill_tps else ""),
     ]
     if cached:

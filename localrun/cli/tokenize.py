@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -15,7 +15,7 @@ from localrun.errors import ModelFileError
 
 
 def tokenize(
-    text: Annotated[Optional[str], typer.Argument(help="The text; stdin if left out.", show_default=False)] = None,
+    text: Annotated[str | None, typer.Argument(help="The text; stdin if left out.", show_default=False)] = None,
     model: o.Model = None,
     ids: Annotated[bool, typer.Option("--ids", help="Only the ids, one a line.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Only how many there are.")] = False,

@@ -113,9 +113,10 @@ class Engine:
         if len(sequence.tokens) <= limit:
             return
         if sequence.params.on_overflow is OverflowPolicy.ERROR:
+            enough = len(sequence.tokens) + 512
             raise ContextOverflowError(
                 f"the prompt has {len(sequence.tokens):,} tokens, the context holds {limit:,}",
-                hint=f"--ctx {len(sequence.tokens) + 512} makes it larger; --on-overflow truncate-middle cuts the prompt",
+                hint=f"--ctx {enough} makes it larger; --on-overflow truncate-middle cuts the prompt",
             )
         sequence.notify(truncate_middle(sequence, limit))
 
@@ -176,7 +177,9 @@ class Engine:
         was_prefilling = sequence.prefilling
         sequence.n_computed += len(work.span.tokens)
         if was_prefilling:
-            sequence.notify(Progress(min(sequence.n_computed, sequence.n_prompt), sequence.n_prompt, sequence.n_cached_ram))
+            sequence.notify(
+                Progress(min(sequence.n_computed, sequence.n_prompt), sequence.n_prompt, sequence.n_cached_ram)
+            )
             if sequence.cacheable:
                 self._slots.record(sequence.slot, sequence.tokens[: sequence.n_computed])
         if not work.completes:

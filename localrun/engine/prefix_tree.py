@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class PrefixTree:
             child.slots.discard(slot)
             path.append(child)
             at += len(child.tokens)
-        for parent, child in zip(path, path[1:], strict=False):
+        for parent, child in pairwise(path):
             if not child.slots:
                 # Whatever hangs below has no slots either: they would be in this node's set.
                 del parent.children[child.tokens[0]]

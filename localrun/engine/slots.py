@@ -132,7 +132,7 @@ class Slots:
                 del self._idle[slot]
                 self._drop(slot)
                 return self._free.pop()
-        assert keep is not None and keep in self._idle, "a slot is free whenever fewer run than may"
+        assert keep in self._idle, "a slot is free whenever fewer run than may"
         del self._idle[keep]
         return keep
 

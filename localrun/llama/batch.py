@@ -44,9 +44,9 @@ class Batch:
         for span in spans:
             count = len(span.tokens)
             end = row + count
-            assert 0 < count and end <= self.capacity, "a plan is never empty or larger than the batch"
-            self._tokens[row:end] = span.tokens
-            self._positions[row:end] = range(span.start, span.start + count)
+            assert count > 0 and end <= self.capacity, "a plan is never empty or larger than the batch"
+            self._tokens[row:end] = list(span.tokens)
+            self._positions[row:end] = list(range(span.start, span.start + count))
             self._seq_ids[row:end] = [self._id_pointers[span.seq]] * count
             if span.logits == "all":
                 self._outputs[row:end] = [1] * count

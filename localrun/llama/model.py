@@ -104,9 +104,7 @@ class LlamaModel:
     @property
     def keeps_state(self) -> bool:
         """Whether part of the memory is a running state that cannot be cut (recurrent and hybrid models)."""
-        return bool(
-            self._lib.llama_model_is_recurrent(self.handle) or self._lib.llama_model_is_hybrid(self.handle)
-        )
+        return bool(self._lib.llama_model_is_recurrent(self.handle) or self._lib.llama_model_is_hybrid(self.handle))
 
     @property
     def can_generate(self) -> bool:

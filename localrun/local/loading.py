@@ -47,7 +47,9 @@ def load_model(
     warnings = []
     if params.gpu_layers and not gpu:
         warnings.append(
-            Warning_("no_gpu", "--gpu-layers was given, but the engine was built without a GPU backend: it runs on the CPU")
+            Warning_(
+                "no_gpu", "--gpu-layers was given, but the engine was built without a GPU backend: it runs on the CPU"
+            )
         )
     tries = [wanted]
     if params.gpu_layers is None and gpu:

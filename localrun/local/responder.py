@@ -26,6 +26,7 @@ from localrun.llama.context import LlamaContext
 from localrun.local.answer import Answer, Sink
 from localrun.local.loading import Loaded, load_model, open_context, plan_context
 from localrun.local.output import AnswerOutput
+from localrun.local.weights import check_small_weights
 from localrun.params import EngineParams
 from localrun.responder import Event, ModelIdentity, ModelInfo, Request, Warning_
 
@@ -247,9 +248,7 @@ class LocalResponder:
             if self._worker is None:
                 wanted = n_prompt + (max_tokens if max_tokens is not None else _FIRST_ANSWER) + 1
                 n_first = min(self._plan.n_ctx, wanted) * self._params.n_parallel
-                self._context = open_context(
-                    self.wait_loaded(), self._header, self._params, self._plan.n_ctx, n_first
-                )
+                self._context = open_context(self.wait_loaded(), self._header, self._params, self._plan.n_ctx, n_first)
                 engine = Engine(self._context, n_parallel=self._params.n_parallel, n_chunk=self._params.n_ubatch)
                 self._worker = EngineWorker(engine, self._context)
             return self._worker
@@ -263,6 +262,7 @@ class LocalResponder:
             return not self._stopping.is_set()
 
         try:
+            check_small_weights(self._header)
             loaded = load_model(self._file.path, self._header, self._params, progress)
         except BaseException as error:  # handed to whoever waits for the model
             self._loaded.set_exception(error)
