@@ -34,6 +34,8 @@ class Grammar:
     with_table: Callable[[TokenTable], tuple[str, tuple[int, ...]]] | None = None
     """For a grammar that names tokens: its text and the ids named, for a vocabulary."""
     closes: bool = False
+    choices: tuple[str, ...] = ()
+    """The strings of a choice."""
     notes: tuple[str, ...] = ()
     """What is not enforced token by token but checked at the end (JSON Schema, lenient)."""
 
@@ -48,6 +50,11 @@ class CheckedConstraint:
     @property
     def notes(self) -> tuple[str, ...]:
         return self.grammar.notes
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The strings of a choice; empty for every other constraint."""
+        return self.grammar.choices
 
     def bind(self, table: TokenTable) -> CompiledConstraint:
         """Compile for a vocabulary. Building its table takes most of the time; see `Vocabularies` to share one."""
@@ -98,6 +105,10 @@ class CompiledConstraint:
             name=spec.name or spec.kind,
         )
 
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return self.checked.choices
+
     def validate(self, text: str) -> None:
         self.checked.grammar.validate(text)
 
@@ -107,6 +118,12 @@ class TextAcceptor:
 
     def __init__(self, grammar: str, name: str) -> None:
         self._start = compile_grammar(byte_tokenizer(), grammar, name)
+
+    def is_dead(self) -> bool:
+        """Whether the grammar derives no text at all."""
+        matcher = self._start.deep_copy()
+        mask = matcher.compute_bitmask()
+        return matcher.is_error() or (not matcher.is_accepting() and not any(mask[:32]))
 
     def accepts(self, text: str) -> bool:
         return self.reach(text) is None

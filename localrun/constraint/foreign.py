@@ -23,7 +23,7 @@ _stack_size_lock = threading.Lock()
 
 
 def parser_limits() -> LLParserLimits:
-    """Limits for large schemas and vocabularies: ten times llguidance's own for one mask, twice for the lexer's start."""
+    """Limits for large schemas and vocabularies: about twenty times llguidance's own."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(
@@ -31,14 +31,19 @@ def parser_limits() -> LLParserLimits:
     )
 
 
+def try_compile(tokenizer: LLTokenizer, grammar: str) -> LLMatcher:
+    """A matcher at the start of `grammar` (llguidance's serialized form); ask it whether it is in error."""
+    from llguidance import LLMatcher
+
+    return on_a_roomy_stack(lambda: LLMatcher(tokenizer, grammar, log_level=0, limits=parser_limits()))
+
+
 def compile_grammar(tokenizer: LLTokenizer, grammar: str, name: str) -> LLMatcher:
     """A matcher at the start of `grammar` (llguidance's serialized form).
 
     Raises `ConstraintError` with llguidance's reason, after the name of the constraint.
     """
-    from llguidance import LLMatcher
-
-    matcher = on_a_roomy_stack(lambda: LLMatcher(tokenizer, grammar, log_level=0, limits=parser_limits()))
+    matcher = try_compile(tokenizer, grammar)
     if matcher.is_error():
         raise ConstraintError(f"{name}: {readable(matcher.get_error())}")
     return matcher

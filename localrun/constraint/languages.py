@@ -5,12 +5,22 @@ Knows the four kinds of constraint and nothing about any of them.
 
 from __future__ import annotations
 
+from localrun.constraint.choice import compile_choice
 from localrun.constraint.compiled import Grammar
 from localrun.constraint.gbnf import compile_gbnf
+from localrun.constraint.regex import compile_regex
+from localrun.constraint.schema import compile_schema
 from localrun.params import ConstraintSpec
 
 
 def grammar_of(spec: ConstraintSpec) -> Grammar:
     """Compile the constraint for no vocabulary in particular. Raises `ConstraintError`."""
-    assert isinstance(spec.source, str)
-    return compile_gbnf(spec.source, spec.name)
+    if isinstance(spec.source, tuple):
+        return compile_choice(spec.source, spec.name)
+    match spec.kind:
+        case "json_schema":
+            return compile_schema(spec.source, spec.name, lenient=spec.lenient, pretty=spec.pretty)
+        case "regex":
+            return compile_regex(spec.source, spec.name)
+        case _:
+            return compile_gbnf(spec.source, spec.name)

@@ -1,7 +1,7 @@
 """The state of one sequence inside a constraint.
 
-Knows llguidance's matcher and arrays of logits; knows no model. Invariants: end-of-generation tokens are allowed exactly
-where the output may end; tokens that are no text are allowed only where the grammar names them; a matcher that
+Knows llguidance's matcher and arrays of logits; knows no model. Invariants: end-of-generation tokens are allowed
+exactly where the output may end; tokens that are no text are allowed only where the grammar names them; a matcher that
 llguidance gave up on raises instead of masking wrongly.
 """
 
@@ -41,7 +41,7 @@ class MaskTables:
 
 
 def mask_tables(tokenizer: LLTokenizer, pieces: Sequence[bytes], eog: frozenset[int], no_text: list[int]) -> MaskTables:
-    """Precompute the tables: a byte of the mask indexes eight upper limits, so a mask costs one lookup and one minimum."""
+    """Precompute the tables. A byte of a mask indexes eight upper limits: one lookup and one minimum mask a row."""
     n_tokens = len(pieces)
     bits = np.ones(n_tokens, dtype=bool)
     bits[no_text] = False

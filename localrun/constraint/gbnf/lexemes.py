@@ -2,8 +2,8 @@
 
 llguidance reads output as lexemes (regular expressions, always the longest match) inside a context-free grammar. GBNF
 has no lexemes: it is defined on characters. One lexeme for each character is exact but slow; a lexeme for each regular
-part is fast but may swallow what should follow it (`[a-z]+ "end"`). So: start with the largest regular parts, find those
-that could swallow too much, split them, repeat. Single characters never conflict, so this ends.
+part is fast but may swallow what should follow it (`[a-z]+ "end"`). So: start with the largest regular parts, find
+those that could swallow too much, split them, repeat. Single characters never conflict, so this ends.
 
 Knows syntax, contexts and regular parts; knows nothing of llguidance's notation. Invariant: if a lexeme is complete
 after a text, and what may follow it begins with the character c, then no lexeme goes on with c after the same text.

@@ -4,7 +4,8 @@ Knows the syntax as `llama_grammar_parser` (src/llama-grammar.cpp) takes it; kno
 Invariant: no input makes it recurse or loop without end. Groups are kept on a list of our own, so sixty thousand open
 parentheses are an error message and no stack overflow.
 
-Where llama.cpp is lax, this parser names the fault: `{5,2}` and `[z-a]` are errors, and so is an escape outside Unicode.
+Where llama.cpp is lax, this parser names the fault: `{5,2}` and `[z-a]` are errors, and so is an escape that is no
+Unicode character.
 """
 
 from __future__ import annotations

@@ -1,0 +1,244 @@
+"""A JSON Schema document: read, checked against its meta-schema, and its references resolved inside it.
+
+Knows JSON, dialects, `$id`, `$anchor`, `$ref`; knows no keyword's meaning beyond where schemas are. Invariants: no
+network; every schema has one id, the JSON pointer of its place in the document (or a made-up one for schemas that are
+built on the way).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from localrun.constraint.source_text import SourceText
+from localrun.errors import ConstraintError
+
+MAX_NESTING = 200
+"""How deep a schema may be nested. Deeper ones are generated, and Python and llguidance recurse over them."""
+
+Schema = dict[str, Any] | bool
+
+DRAFT_7 = "draft7"
+DRAFT_2020 = "draft2020-12"
+
+_ONE = ("additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then")
+_ONE_MORE = ("unevaluatedItems", "unevaluatedProperties", "additionalItems")
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties", "dependencies")
+
+
+class Document:
+    """One schema document. Schemas are looked up by id."""
+
+    def __init__(self, root: Schema, dialect: str, name: str) -> None:
+        self.root = root
+        self.dialect = dialect
+        self.name = name
+        self._by_id: dict[str, Schema] = {}
+        self._base: dict[str, str] = {}  # id of a schema: the URI its references are relative to
+        self._resources: dict[str, str] = {}  # URI: id of the schema it names
+        self._made: dict[str, str] = {}  # canonical text of a made-up schema: its id
+        self._index(root, "", "")
+
+    def error(self, pointer: str, problem: str, hint: str | None = None) -> ConstraintError:
+        """The error for a fault at a JSON pointer."""
+        return ConstraintError(f"{self.name}: at {pointer or '(root)'}: {problem}", hint=hint)
+
+    def get(self, schema_id: str) -> Schema:
+        return self._by_id[schema_id]
+
+    def make(self, schema: Schema, pointer: str) -> str:
+        """The id of a schema that stands nowhere in the document; `pointer` is what errors about it will name."""
+        key = f"{pointer}\0{json.dumps(schema, sort_keys=True)}"
+        if key not in self._made:
+            schema_id = f"{pointer}~made{len(self._made)}"
+            self._made[key] = schema_id
+            self._by_id[schema_id] = schema
+            self._base[schema_id] = self._base_of(pointer)
+        return self._made[key]
+
+    def resolve(self, schema_id: str, reference: str) -> str:
+        """The id of the schema that a `$ref` inside the schema `schema_id` names."""
+        where = f"{schema_id}/$ref"
+        url, fragment = urldefrag(urljoin(self._base[schema_id], reference))
+        target = self._resources.get(url)
+        if target is None:
+            hint = "only references inside the document can be followed; nothing is fetched"
+            raise self.error(where, f"the reference {reference!r} leads out of the document", hint)
+        if fragment and not fragment.startswith("/"):
+            anchored = self._resources.get(f"{url}#{fragment}")
+            if anchored is None:
+                raise self.error(where, f"the reference {reference!r} leads nowhere: no such anchor")
+            return anchored
+        return self._walk_to(target, unquote(fragment), where, reference)
+
+    def _walk_to(self, start: str, pointer: str, where: str, reference: str) -> str:
+        here: Any = self.get(start)
+        path = start
+        for part in pointer.split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(here, dict) and key in here:
+                here = here[key]
+            elif isinstance(here, list) and key.isdigit() and int(key) < len(here):
+                here = here[int(key)]
+            else:
+                raise self.error(where, f"the reference {reference!r} leads nowhere: there is no {key!r}")
+            path += "/" + part
+        if not isinstance(here, dict | bool):
+            raise self.error(where, f"the reference {reference!r} leads to a value that is no schema")
+        if path not in self._by_id:
+            self._index(here, path, self._base_of(path))
+        return path
+
+    def _base_of(self, pointer: str) -> str:
+        """The base URI at a place that holds no known schema itself: that of the nearest schema around it."""
+        while pointer and pointer not in self._base:
+            pointer = pointer.rpartition("/")[0]
+        return self._base[pointer]
+
+    def _index(self, schema: Schema, pointer: str, base: str) -> None:
+        """Note the place, base URI and names of a schema and of all schemas inside it."""
+        todo = [(schema, pointer, base)]
+        while todo:
+            schema, pointer, base = todo.pop()
+            if isinstance(schema, dict):
+                base = self._name(schema, pointer, base)
+                todo.extend((inner, f"{pointer}/{path}", base) for path, inner in subschemas(schema))
+            elif pointer == "":
+                self._resources[""] = ""
+            self._by_id[pointer] = schema
+            self._base[pointer] = base
+
+    def _name(self, schema: dict[str, Any], pointer: str, base: str) -> str:
+        identifier = schema.get("$id")
+        alone = self.dialect == DRAFT_7 and "$ref" in schema  # draft 7 ignores what stands beside $ref
+        if isinstance(identifier, str) and not alone:
+            url, fragment = urldefrag(urljoin(base, identifier))
+            if fragment and self.dialect == DRAFT_7:
+                self._resources[f"{url}#{fragment}"] = pointer
+            else:
+                base = url
+                self._resources[url] = pointer
+        if pointer == "":
+            self._resources.setdefault("", "")
+            self._resources.setdefault(base, "")
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(schema.get(keyword), str):
+                self._resources[f"{base}#{schema[keyword]}"] = pointer
+        return base
+
+
+def escape(key: str) -> str:
+    """A property name as a part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def subschemas(schema: dict[str, Any]) -> Iterator[tuple[str, Schema]]:
+    """The schemas directly inside a schema, each with its relative JSON pointer."""
+    for keyword in (*_ONE, *_ONE_MORE):
+        if isinstance(schema.get(keyword), dict | bool):
+            yield keyword, schema[keyword]
+    for keyword in _MANY:
+        if isinstance(schema.get(keyword), list):
+            yield from ((f"{keyword}/{i}", inner) for i, inner in enumerate(schema[keyword]))
+    for keyword in _NAMED:
+        if isinstance(schema.get(keyword), dict):
+            for name, inner in schema[keyword].items():
+                if isinstance(inner, dict | bool):  # `dependencies` may hold lists of names
+                    yield f"{keyword}/{escape(name)}", inner
+
+
+def load(text: str, name: str) -> Document:
+    """Read a schema. Raises `ConstraintError` with the place in the text, or the JSON pointer of what is no schema."""
+    source = SourceText(text, name)
+    if _nesting(text) > MAX_NESTING:
+        raise ConstraintError(f"{name}: the schema is nested deeper than {MAX_NESTING}")
+    try:
+        root = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        raise source.error(error.pos, f"this is no JSON: {error.msg[:1].lower()}{error.msg[1:]}") from error
+    except _Invalid as error:
+        raise ConstraintError(f"{name}: {error}") from error
+    if not isinstance(root, dict | bool):
+        kind = {list: "an array", str: "a string", type(None): "null"}.get(type(root), "a number")
+        raise ConstraintError(f"{name}: a JSON Schema is an object, this is {kind}")
+    return Document(root, _dialect(root, name), name)
+
+
+class _Invalid(Exception):
+    """JSON that is well formed and still unusable."""
+
+
+def _nesting(text: str) -> int:
+    """The deepest nesting of brackets outside strings; looked at before `json` recurses into it."""
+    depth = deepest = 0
+    inside = False
+    escaped = False
+    for char in text:
+        if inside:
+            inside = escaped or char != '"'
+            escaped = char == "\\" and not escaped
+        elif char == '"':
+            inside = True
+        elif char in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in "]}":
+            depth -= 1
+    return deepest
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Invalid(f"the name {twice!r} occurs twice in one object")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise _Invalid(f"{text} is no JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 400:
+        raise _Invalid(f"the number {digits[:20]}... has {len(digits)} digits")
+    return int(digits)
+
+
+def _dialect(root: Schema, name: str) -> str:
+    """Which draft the schema is written in; checks it against that draft's meta-schema."""
+    from jsonschema import Draft7Validator, Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    declared = root.get("$schema") if isinstance(root, dict) else None
+    candidates = {
+        DRAFT_2020: ("https://json-schema.org/draft/2020-12/schema", Draft202012Validator),
+        DRAFT_7: ("http://json-schema.org/draft-07/schema", Draft7Validator),
+    }
+    if isinstance(declared, str):
+        known = [key for key, (url, _) in candidates.items() if url == declared.rstrip("#")]
+        if not known and "2019-09" not in declared:
+            hint = "Draft 2020-12 and draft 7 are known"
+            raise ConstraintError(f"{name}: at /$schema: the dialect {declared!r} is not supported", hint=hint)
+        tried = known or [DRAFT_2020, DRAFT_7]
+    else:
+        tried = [DRAFT_2020, DRAFT_7]
+    faults = {}
+    for dialect in tried:
+        validator = candidates[dialect][1]
+        fault = best_match(validator(validator.META_SCHEMA).iter_errors(root))
+        if fault is None:
+            return dialect
+        faults[dialect] = fault
+    fault = faults[tried[0]]
+    pointer = "".join(f"/{escape(str(part))}" for part in fault.absolute_path)
+    raise ConstraintError(f"{name}: at {pointer or '(root)'}: {_short(fault.message)}")
+
+
+def _short(message: str) -> str:
+    line = " ".join(message.split())
+    return line if len(line) <= 200 else line[:197] + "..."
