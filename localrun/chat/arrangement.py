@@ -51,7 +51,7 @@ def _join_neighbours(messages: tuple[Message, ...]) -> tuple[Message, ...]:
         return messages
     joined: list[Message] = []
     for message in messages:
-        if joined and joined[-1].role == message.role:
+        if joined and joined[-1].role == message.role and not (_calls(joined[-1]) or _calls(message)):
             last = joined.pop()
             message = Message(
                 message.role, _paragraphs(last.content, message.content), _paragraphs(last.reasoning, message.reasoning)
@@ -75,6 +75,11 @@ def _move_system_text(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     if waiting:
         moved.append(Message("user", waiting))
     return tuple(moved)
+
+
+def _calls(message: Message) -> bool:
+    """Whether a turn calls a tool or answers a call: each of these stands alone."""
+    return bool(message.tool_calls) or message.role == "tool"
 
 
 def _paragraphs(*texts: str) -> str:

@@ -116,7 +116,7 @@ class PromptEncoder:
     ) -> tuple[Prompt, list[int]]:
         """Render with every look-alike masked; the masks show later where they are."""
         *told, last = [
-            Message(m.role, self._masked(m.content, mask), self._masked(m.reasoning, mask))
+            replace(m, content=self._masked(m.content, mask), reasoning=self._masked(m.reasoning, mask))
             for m in (*messages, prefill or Message("assistant", ""))
         ]
         masked = self._template.render(told, prefill=last, **options)

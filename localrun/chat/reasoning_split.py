@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from localrun.chat.reasoning import ReasoningFormat
 
 _SPACES = " \t\r\n"
+_HEADER_MARKERS = ("<|channel|>", "<|start|>", "<|message|>")
 
 
 class Part(NamedTuple):
@@ -149,12 +150,10 @@ class ReasoningSplitter:
 
     def _step_channels(self, form: ReasoningFormat, parts: list[Part], final: bool) -> bool:
         if self._state == "undecided":
-            if not self._held.strip(_SPACES):
+            start = self._held.lstrip(_SPACES)
+            if not final and any(marker.startswith(start) and marker != start for marker in _HEADER_MARKERS):
                 return False
-            starts_with_header = "<|".startswith(self._held[:2]) or self._held.startswith("<|")
-            if self._held == "<" and not final:
-                return False
-            self._state = "header" if starts_with_header else "text"
+            self._state = "header" if start.startswith(_HEADER_MARKERS) else "text"
             return True
         if self._state == "header":
             header, tag, after = self._held.partition("<|message|>")

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from localrun.chat.arrangement import Arrangement, arrangements
-from localrun.chat.messages import Message, Notice
+from localrun.chat.messages import Message, Notice, ToolCall
 from localrun.chat.provenance import Marks, Span
 from localrun.chat.reasoning import ReasoningFormat, detect, switch_variables
 from localrun.errors import TemplateError
@@ -197,7 +198,7 @@ class ChatTemplate:
         plain = self.text([self._told(message, arrangement.typed) for message in messages], **variables)
         marks = Marks(_strings([self.source, [(m.content, m.reasoning) for m in messages], variables["tools"]]))
         marked_messages = [
-            Message(m.role, marks.around(2 * i, m.content), marks.around(2 * i + 1, m.reasoning))
+            replace(m, content=marks.around(2 * i, m.content), reasoning=marks.around(2 * i + 1, m.reasoning))
             for i, m in enumerate(messages)
         ]
         try:
@@ -214,6 +215,9 @@ class ChatTemplate:
             told["content"] = [{"type": "text", "text": message.content}]
         if message.reasoning:
             told |= dict.fromkeys(self._reasoning_keys[:1], message.reasoning)
+        if message.tool_calls:
+            told["tool_calls"] = [_told_call(call) for call in message.tool_calls]
+        told |= {key: value for key in ("tool_call_id", "name") if (value := getattr(message, key))}
         return told
 
     def _probe(self, messages: Sequence[Mapping[str, Any]], generate: bool, variables: Mapping[str, Any]) -> str | None:
@@ -275,6 +279,15 @@ class _Continuation:
 
     def prompt(self, in_reasoning: bool) -> Prompt:
         return Prompt(self.text, self._spans, in_reasoning, self._prompt.notices)
+
+
+def _told_call(call: ToolCall) -> dict[str, Any]:
+    """A call as templates want it: with its arguments as an object, where they are one."""
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        arguments = call.arguments
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
 def _with_missing(prompt: Prompt, missing: list[Message]) -> Prompt:
