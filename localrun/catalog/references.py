@@ -6,6 +6,7 @@ folder it is put in, and its `text` parses to the same reference again.
 
 from __future__ import annotations
 
+import os.path
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -130,7 +131,7 @@ def parse_remote(text: str) -> Remote:
 
 
 def _looks_like_path(text: str) -> bool:
-    return text.lower().endswith(".gguf") or text.startswith(("/", "./", "../", "~")) or Path(text).is_file()
+    return text.lower().endswith(".gguf") or text.startswith(("/", "./", "../", "~")) or os.path.isfile(text)
 
 
 def _hub(rest: str, text: str) -> HubReference:

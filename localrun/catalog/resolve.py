@@ -7,6 +7,7 @@ HTTP client.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,12 +137,18 @@ def _known(reference: Reference) -> tuple[str, Entry | None]:
 
 
 def _at_path(path: Path) -> ModelFile | None:
-    if path.is_dir():
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
+    if stat.S_ISDIR(mode):
         inside = sorted(p.name for p in path.glob("*.gguf"))
         raise ModelFileError(
             f"{path} is a directory", hint=f"it holds {', '.join(inside[:5])}" if inside else "it holds no .gguf file"
         )
-    return ModelFile(path, path.name.removesuffix(".gguf"), "file") if path.exists() else None
+    return ModelFile(path, path.name.removesuffix(".gguf"), "file")
 
 
 def _in_ollama(name: str, entry: Entry | None) -> ModelFile | None:
@@ -215,11 +222,12 @@ def _no_such_path(path: Path) -> ModelNotFoundError:
 
 
 def _unknown_name(name: str, catalogue: Catalogue) -> ModelNotFoundError:
+    shown = name if len(name) <= 100 else name[:100] + "…"
     if name.count("/") == 1 and " " not in name:
-        return ModelNotFoundError(f"no model {name!r} is known", hint=f"if it is on the hub: hf:{name}")
+        return ModelNotFoundError(f"no model {shown!r} is known", hint=f"if it is on the hub: hf:{shown}")
     near = catalogue.near(name, _names_elsewhere())
     hint = f"did you mean {', '.join(near)}? " if near else ""
-    return ModelNotFoundError(f"no model {name!r} is known", hint=hint + "`localrun list --catalog` shows all names")
+    return ModelNotFoundError(f"no model {shown!r} is known", hint=hint + "`localrun list --catalog` shows all names")
 
 
 def _names_elsewhere() -> Iterator[str]:

@@ -243,7 +243,7 @@ def wheel(package: str, version: str, members: dict[str, bytes]) -> tuple[str, b
     name = package.replace("-", "_")
     info = f"{name}-{version}.dist-info"
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(buffer, "w") as file:
         for member, content in members.items():
             file.writestr(member, content)
         file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
