@@ -6,7 +6,6 @@ Knows the operating system's ways to tell; knows no engine. Invariant: never les
 from __future__ import annotations
 
 import os
-import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def usable_cpus() -> int:
 @lru_cache(maxsize=1)
 def physical_cores() -> int:
     """Physical cores among the usable processors: decoding gains nothing from a core's second thread."""
-    if sys.platform.startswith("linux"):
+    if hasattr(os, "sched_getaffinity"):
         cores = {_core_of(cpu) for cpu in os.sched_getaffinity(0)}
         return max(1, len(cores))
     import psutil

@@ -38,8 +38,10 @@ def kv_bytes_per_token(header: GGUFHeader, kv_type: KVType = "f16") -> int:
     if not n_layers or not n_embd or not n_heads:
         return 0
     per_layer = header.array(f"{header.architecture}.attention.head_count_kv")
-    n_kv = sum(int(n) for n in per_layer) if per_layer is not None else (
-        n_layers * (header.of_architecture("attention.head_count_kv") or n_heads)
+    n_kv = (
+        sum(int(n) for n in per_layer)
+        if per_layer is not None
+        else (n_layers * (header.of_architecture("attention.head_count_kv") or n_heads))
     )
     key = header.of_architecture("attention.key_length") or n_embd // n_heads
     value = header.of_architecture("attention.value_length") or n_embd // n_heads
