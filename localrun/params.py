@@ -170,8 +170,12 @@ class GenerationParams:
     constraint: ConstraintSpec | None = None
     priority: int = 0
     """Higher goes first when sequences wait for room."""
+    logprobs: int | None = None
+    """Tell of each token how likely it was, and of so many of the most likely ones; None tells nothing."""
 
     def __post_init__(self) -> None:
+        if self.logprobs is not None:
+            _check("logprobs", self.logprobs, 0, 100)
         if self.max_tokens is not None and self.max_tokens < 0:
             raise UsageError(f"max-tokens is {self.max_tokens}", hint="leave it out to generate until the model ends")
         if any(s == "" for s in self.stop):

@@ -6,9 +6,9 @@ number of progress and piece events and then exactly one `Done`; an error is rai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from localrun.chat.messages import Message
 from localrun.params import GenerationParams
@@ -26,6 +26,10 @@ class Request:
     """Sent to the model as it is (BOS added where the model wants one), without a template."""
     prefill: str = ""
     """The beginning of the answer, given: the model goes on after it. Not repeated in the result's text."""
+    prefill_reasoning: str = ""
+    """Reasoning that came before `prefill`."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """What the model is told it may call, as the template wants it (OpenAI's form)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,19 @@ class ReasoningPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenChosen:
+    """A token of the answer and how likely the model found it, before any sampler or constraint.
+
+    Only told when `GenerationParams.logprobs` asks for it; it comes before the pieces that the token makes.
+    """
+
+    piece: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...] = ()
+    """The most likely tokens, most likely first."""
+
+
+@dataclass(frozen=True, slots=True)
 class WarningRaised:
     """A warning, as it happens; it is in the result too."""
 
@@ -137,7 +154,7 @@ class Done:
     result: Result
 
 
-Event = LoadProgress | PrefillProgress | TextPiece | ReasoningPiece | WarningRaised | Done
+Event = LoadProgress | PrefillProgress | TextPiece | ReasoningPiece | TokenChosen | WarningRaised | Done
 
 
 @dataclass(frozen=True, slots=True)

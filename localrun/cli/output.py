@@ -22,6 +22,7 @@ from localrun.responder import (
     ReasoningPiece,
     Result,
     TextPiece,
+    TokenChosen,
     WarningRaised,
 )
 
@@ -152,6 +153,8 @@ def event_object(event: Event) -> dict[str, Any]:
             return {"type": "reasoning", "text": text}
         case PrefillProgress(done, total, cached):
             return {"type": "prefill", "done": done, "total": total, "cached": cached}
+        case TokenChosen(piece, logprob, _):
+            return {"type": "token", "text": piece.decode("utf-8", "replace"), "logprob": logprob}
         case LoadProgress(fraction):
             return {"type": "load", "fraction": round(fraction, 3)}
         case WarningRaised(warning):

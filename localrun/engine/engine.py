@@ -12,6 +12,7 @@ from collections.abc import Sequence as Tokens
 from contextlib import suppress
 
 from localrun.engine.events import Failed, Finished, FinishReason, Notice, Progress
+from localrun.engine.likelihood import Likelihood, certain
 from localrun.engine.overflow import shift, truncate_middle
 from localrun.engine.ports import Backend, Decoded
 from localrun.engine.prefix_tree import common_prefix
@@ -195,9 +196,14 @@ class Engine:
 
     def _choose(self, sequence: Sequence, row: int) -> int:
         assert sequence.sampler is not None, "a running sequence has a sampler"
+        n_top = sequence.params.logprobs
+        likelihood = Likelihood(self._backend.logits(row), n_top) if n_top is not None else None
         if sequence.matcher is not None and sequence.output.constrained:
             sequence.matcher.mask(self._backend.logits(row))
-        return sequence.sampler.sample(row)
+        token = sequence.sampler.sample(row)
+        if likelihood is not None and not self._table.is_eog(token):
+            sequence.notify(likelihood.of(token, self._table))
+        return token
 
     def _take(self, sequence: Sequence, token: int) -> None:
         """The sequence goes on with a sampled token, and with whatever that token forces."""
@@ -209,6 +215,8 @@ class Engine:
             for token in forced:
                 assert sequence.sampler is not None
                 sequence.sampler.accept(token)
+                if sequence.params.logprobs is not None:
+                    sequence.notify(certain(token, self._table))
                 reason = self._append(sequence, token)
                 if reason is not None:
                     break

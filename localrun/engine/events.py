@@ -1,6 +1,7 @@
 """What the owner of a sequence hears from the engine. Values only.
 
-For each sequence: any number of `Progress`, then pieces from its output, then exactly one `Finished` or `Failed`.
+For each sequence: any number of `Progress`, then pieces from its output (each after its `Chosen`), then exactly one
+`Finished` or `Failed`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,16 @@ class Progress:
     done: int
     total: int
     cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The next token and how likely the model found it; only for a sequence that asks for `logprobs`."""
+
+    piece: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...]
+    """The most likely tokens, most likely first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +70,4 @@ class Failed:
     error: LocalrunError
 
 
-EngineEvent = Progress | Notice | Finished | Failed
+EngineEvent = Progress | Chosen | Notice | Finished | Failed

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from localrun.engine.events import EngineEvent, Failed, Finished, Notice, Progress
+from localrun.engine.events import Chosen, EngineEvent, Failed, Finished, Notice, Progress
 from localrun.engine.sequence import Sequence
 from localrun.errors import InvalidOutputError, LocalrunError
 from localrun.responder import (
@@ -21,6 +21,7 @@ from localrun.responder import (
     Request,
     Result,
     Timings,
+    TokenChosen,
     Usage,
     Warning_,
     WarningRaised,
@@ -113,6 +114,8 @@ class Answer:
         """What the engine says; called on its thread."""
         if isinstance(event, Progress):
             self.put(PrefillProgress(event.done, event.total, event.cached))
+        elif isinstance(event, Chosen):
+            self.put(TokenChosen(event.piece, event.logprob, event.top))
         elif isinstance(event, Notice):
             self.warn(Warning_(event.code, event.message))
         else:

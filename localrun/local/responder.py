@@ -185,9 +185,11 @@ class LocalResponder:
 
     def _template_options(self, request: Request) -> dict[str, Any]:
         constrained = request.params.constraint is not None
+        begun = bool(request.prefill or request.prefill_reasoning)
         return {
             "think": request.params.think,
-            "prefill": Message("assistant", request.prefill) if request.prefill else None,
+            "prefill": Message("assistant", request.prefill, request.prefill_reasoning) if begun else None,
+            "tools": request.tools or None,
             # A model that would think by itself must begin now: the constraint waits for the end of its block.
             "open_reasoning": constrained and self.template.reasoning is not None,
         }
