@@ -44,7 +44,8 @@ def generate(
     model: o.Model = None,
     system: o.System = None,
     file: Annotated[
-        list[Path] | None, typer.Option("-f", "--file", help="A text to put before the prompt (repeatable).")
+        list[Path] | None,
+        typer.Option("-f", "--file", help="A text to put before the prompt (repeatable).", metavar="FILE"),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Send the text as it is, without a chat template.")] = False,
     max_tokens: o.MaxTokens = None,
