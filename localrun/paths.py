@@ -62,6 +62,15 @@ def default_paths() -> Paths:
     )
 
 
+def runtime_dir() -> Path:
+    """Where running servers leave their sockets and announcements; emptied by the system when the machine restarts."""
+    if home := os.environ.get("LOCALRUN_HOME"):
+        return Path(home).expanduser() / "run"
+    import platformdirs
+
+    return Path(platformdirs.user_runtime_dir("localrun", appauthor=False, ensure_exists=False))
+
+
 def ensure_private(directory: Path) -> Path:
     """Create `directory` (and its parents) readable by its owner only, and return it.
 

@@ -30,12 +30,12 @@ from localrun.cli.output import (
 )
 from localrun.cli.settings import load_config
 from localrun.cli.signals import stop_on_signal
+from localrun.config import variable
 from localrun.errors import IncompleteOutputError, InvalidOutputError, StrictError, UsageError
 from localrun.responder import Done, Request, Responder, Result, WarningRaised
 
 if TYPE_CHECKING:
     from localrun.config import Config
-    from localrun.local import LocalResponder
     from localrun.params import EngineParams, GenerationParams
 
 
@@ -79,6 +79,12 @@ def generate(
         bool, typer.Option("--show-prompt", help="The exact prompt and its tokens; no answer.")
     ] = False,
     extract: Annotated[bool, typer.Option("-x", "--extract", help="Only the last code block.")] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            "--engine", help="A remote engine: a URL, a name of the configuration, or local.", metavar="URL|NAME"
+        ),
+    ] = None,
     threads: o.Threads = None,
     gpu_layers: o.GpuLayers = None,
     kv_type: o.KvType = None,
@@ -94,11 +100,11 @@ def generate(
     config = load_config(flags)
     name = config.get("model")
     params = config.generation(name)
-    engine = config.engine(name)
+    engine_params = config.engine(name)
     composed = compose(prompt, file or [], raw=raw)
     request = _request(composed.raw if raw else None, composed.text, config, name, params)
     with ExitStack() as stack:
-        responder = _open(config, name, engine, stack)
+        responder = _open(config, name, engine_params, stack)
         if show_prompt:
             return _show_prompt(responder, request, as_json=json_output)
         writer = _writer(json_output=json_output, events=events, extract=extract, quiet=bool(config.get("quiet")))
@@ -122,7 +128,9 @@ def _request(raw: bytes | None, text: str, config: Config, model: str | None, pa
     return Request(params, messages=(*messages, Message("user", text)))
 
 
-def _open(config: Config, name: str | None, engine: EngineParams, stack: ExitStack) -> LocalResponder:
+def _open(config: Config, name: str | None, engine: EngineParams, stack: ExitStack) -> Responder:
+    if remote := config.get("engine"):
+        return _open_remote(config, remote, stack)
     from localrun.local import open_responder
 
     quiet = bool(config.get("quiet"))
@@ -171,7 +179,23 @@ def judge(result: Result, params: GenerationParams, *, strict: bool) -> None:
         raise InvalidOutputError("the answer is empty: the model ended at once")
 
 
-def _show_prompt(responder: LocalResponder, request: Request, *, as_json: bool) -> int:
+def _open_remote(config: Config, engine: str, stack: ExitStack) -> Responder:
+    from localrun.remote import open_remote
+
+    if config.get("offline") and engine != "local":
+        raise UsageError(f"--offline forbids the remote engine {engine}")
+    model = config.setting("model")
+    # A default model in the file is one of this machine; the engine's own is asked instead.
+    responder = open_remote(engine, model.value if model.origin in ("flag", variable("model")) else None, config)
+    stack.callback(responder.close)
+    return responder
+
+
+def _show_prompt(responder: Responder, request: Request, *, as_json: bool) -> int:
+    from localrun.local import LocalResponder
+
+    if not isinstance(responder, LocalResponder):
+        raise UsageError("--show-prompt needs the local engine: a remote one does not tell its prompt")
     encoded = responder.encode(request)
     raw = request.raw.decode("utf-8", "replace") if request.raw is not None else ""
     text = encoded.prompt.text if encoded.prompt is not None else raw

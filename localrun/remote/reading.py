@@ -1,0 +1,251 @@
+"""Chunks of a streamed answer → events, and at the end the result.
+
+Knows the fields that servers use; knows no connection. Invariants: pieces are whole characters in order, whatever the
+server did to them; an answer without an end is an error; a complete constrained answer is validated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from localrun.chat.reasoning import ReasoningFormat
+from localrun.chat.reasoning_split import ReasoningSplitter
+from localrun.errors import RemoteError
+from localrun.remote.control import Reason
+from localrun.remote.wire import EndOfStream, Surrogates, shortened
+from localrun.responder import (
+    Done,
+    Event,
+    Finish,
+    ModelIdentity,
+    PrefillProgress,
+    ReasoningPiece,
+    Request,
+    Result,
+    TextPiece,
+    Timings,
+    Usage,
+    Warning_,
+    WarningRaised,
+)
+
+if TYPE_CHECKING:
+    from localrun.constraint.compiled import CheckedConstraint
+
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Where servers put reasoning: DeepSeek's name (llama-server, SGLang, older vLLM), newer vLLM and Ollama, others."""
+_TAGS = ReasoningFormat("<think>\n", "\n</think>\n\n")
+"""Reasoning that a server leaves in the text."""
+_ENDS: Mapping[str, Finish] = {"stop": "stop", "eos": "stop", "tool_calls": "stop", "length": "length"}
+
+
+class BrokenOffError(Exception):
+    """The stream ended before the answer did."""
+
+
+class Reading:
+    """One answer on its way in."""
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        model: str,
+        seed: int,
+        context_limit: int,
+        constraint: CheckedConstraint | None,
+        warnings: Iterable[Warning_] = (),
+    ) -> None:
+        self._request = request
+        self._model, self._seed, self._context_limit = model, seed, context_limit
+        self._constraint = constraint
+        self._warnings = list(warnings)
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._halves = {"text": Surrogates(), "reasoning": Surrogates()}
+        splits = request.raw is None and constraint is None and not request.prefill
+        self._splitter = ReasoningSplitter(_TAGS) if splits else None
+        self._finish: str | None = None
+        self._stop: str | None = None
+        self._usage: Mapping[str, Any] = {}
+        self._server_timings: Mapping[str, Any] = {}
+        self._started = time.perf_counter()
+        self._first = self._last = 0.0
+
+    @property
+    def begun(self) -> bool:
+        """Whether the caller has got a part of the answer: then it cannot be asked for again."""
+        return bool(self._text or self._reasoning)
+
+    def warn(self, warning: Warning_) -> WarningRaised:
+        """Add a warning to the result; the event is the caller's to deliver."""
+        self._warnings.append(warning)
+        return WarningRaised(warning)
+
+    def take(self, chunks: Iterable[dict[str, Any] | EndOfStream]) -> Iterator[Event]:
+        """The events of a stream. Raises `BrokenOffError` for one without an end, `RemoteError` for nonsense."""
+        complete = False
+        for chunk in chunks:
+            if isinstance(chunk, EndOfStream):
+                complete = True
+                break
+            yield from self._chunk(chunk)
+        if not complete and self._finish is None:
+            raise BrokenOffError("the stream ended before the answer did")
+        if self._finish is None:
+            yield self.warn(Warning_("no_finish", "the server did not say why the answer ended"))
+        yield from self._rest()
+
+    def done(self, reason: Reason | None = None) -> Done:
+        """The result; `reason` is why it was ended from here. Raises `InvalidOutputError`."""
+        finish: Finish = reason or self._finish_reason()
+        text = "".join(self._text)
+        if self._constraint is not None and finish in ("stop", "stop_string"):
+            self._constraint.grammar.validate(self._request.prefill + text)
+        usage = self._counted()
+        used = usage.prompt_tokens + usage.completion_tokens
+        return Done(
+            Result(
+                text=text,
+                reasoning="".join(self._reasoning),
+                finish=finish,
+                stop=self._stop,
+                seed=self._seed,
+                model=ModelIdentity(self._model),
+                usage=usage,
+                timings=self._timings(usage),
+                warnings=tuple(self._warnings),
+                context_used=used,
+                context_limit=self._context_limit,
+            )
+        )
+
+    # chunks -------------------------------------------------------------------------------------------------------
+
+    def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
+        if isinstance(usage := chunk.get("usage"), Mapping):
+            self._usage = usage
+        if isinstance(timings := chunk.get("timings"), Mapping):
+            self._server_timings = timings
+        if isinstance(name := chunk.get("model"), str) and name:
+            self._model = name
+        if isinstance(progress := chunk.get("prompt_progress"), Mapping):
+            yield PrefillProgress(_count(progress, "processed"), _count(progress, "total"), _count(progress, "cache"))
+        choices = chunk.get("choices", [])
+        if not isinstance(choices, list):
+            raise RemoteError(f"the server sent {shortened(str(choices))} where a list of choices was expected")
+        for choice in choices[:1]:
+            if not isinstance(choice, Mapping):
+                raise RemoteError(f"the server sent {shortened(str(choice))} where a choice was expected")
+            yield from self._choice(choice)
+
+    def _choice(self, choice: Mapping[str, Any]) -> Iterator[Event]:
+        delta = choice.get("delta") or {}
+        if not isinstance(delta, Mapping):
+            raise RemoteError(f"the server sent {shortened(str(delta))} where a part of a message was expected")
+        for key in _REASONING:
+            if delta.get(key):
+                yield from self._reasoned(self._whole("reasoning", delta[key]))
+                break
+        text = choice.get("text") if self._request.raw is not None else delta.get("content")
+        if text:
+            yield from self._said(self._whole("text", text))
+        if choice.get("finish_reason"):
+            yield from self._ended(choice)
+
+    def _whole(self, kind: str, text: Any) -> str:
+        if not isinstance(text, str):
+            raise RemoteError(f"the server sent {shortened(str(text))} where a text was expected")
+        return self._halves[kind].push(text)
+
+    def _said(self, text: str) -> Iterator[Event]:
+        if text and not self._text and self._reasoning:
+            text = text.lstrip("\n")  # what stood between the reasoning's end and the answer
+        if "\ufffd" in text and not any(w.code == "damaged_text" for w in self._warnings):
+            message = "the server sent replacement characters (U+FFFD): it may have cut characters in two"
+            yield self.warn(Warning_("damaged_text", message))
+        if self._splitter is None or self._reasoning:
+            yield from self._answered(text)
+            return
+        for part in self._splitter.push(text):
+            yield from self._reasoned(part.text) if part.kind == "reasoning" else self._answered(part.text)
+
+    def _answered(self, text: str) -> Iterator[Event]:
+        if text:
+            self._arrived()
+            self._text.append(text)
+            yield TextPiece(text)
+
+    def _reasoned(self, text: str) -> Iterator[Event]:
+        if text:
+            self._arrived()
+            self._reasoning.append(text)
+            yield ReasoningPiece(text)
+
+    def _rest(self) -> Iterator[Event]:
+        for half in self._halves.values():
+            half.finish()
+        for part in self._splitter.finish() if self._splitter is not None else ():
+            yield from self._reasoned(part.text) if part.kind == "reasoning" else self._answered(part.text)
+
+    def _ended(self, choice: Mapping[str, Any]) -> Iterator[Event]:
+        self._finish = str(choice["finish_reason"])
+        # vLLM and localrun name the stop string, SGLang too, under another name; token ids are no strings
+        stop = choice.get("stop_reason", choice.get("matched_stop"))
+        if isinstance(stop, str) and stop in self._request.params.stop:
+            self._stop = stop
+        if self._finish == "content_filter":
+            yield self.warn(Warning_("content_filter", "the server's content filter ended the answer"))
+        elif self._finish not in _ENDS:
+            yield self.warn(Warning_("unknown_finish", f"the server ended the answer with {self._finish!r}"))
+
+    def _arrived(self) -> None:
+        self._last = time.perf_counter()
+        self._first = self._first or self._last
+
+    # the end ------------------------------------------------------------------------------------------------------
+
+    def _finish_reason(self) -> Finish:
+        if self._stop is not None:
+            return "stop_string"
+        finish = _ENDS.get(self._finish or "stop", "stop")
+        limit = self._request.params.max_tokens
+        if finish == "length" and (limit is None or 0 < _count(self._usage, "completion_tokens") < limit):
+            return "context"
+        return finish
+
+    def _counted(self) -> Usage:
+        prompt, completion = _details(self._usage, "prompt"), _details(self._usage, "completion")
+        cached = _count(prompt, "cached_tokens") or _count(self._server_timings, "cache_n")
+        return Usage(
+            prompt_tokens=_count(self._usage, "prompt_tokens"),
+            cached_ram_tokens=cached,
+            completion_tokens=_count(self._usage, "completion_tokens"),
+            reasoning_tokens=_count(completion, "reasoning_tokens"),
+        )
+
+    def _timings(self, usage: Usage) -> Timings:
+        now = time.perf_counter()
+        ttft = self._first - self._started if self._first else 0.0
+        decode = self._last - self._first if self._first else 0.0
+        computed = usage.prompt_tokens - usage.cached_ram_tokens
+        return Timings(
+            prefill_s=ttft,
+            ttft_s=ttft,
+            decode_s=decode,
+            total_s=now - self._started,
+            prefill_tps=computed / ttft if ttft > 0 and computed > 0 else 0.0,
+            decode_tps=(usage.completion_tokens - 1) / decode if decode > 0 and usage.completion_tokens > 1 else 0.0,
+        )
+
+
+def _details(usage: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    details = usage.get(f"{kind}_tokens_details")
+    return details if isinstance(details, Mapping) else {}
+
+
+def _count(values: Mapping[str, Any], key: str) -> int:
+    value = values.get(key)
+    return value if isinstance(value, int) and value >= 0 else 0
