@@ -13,8 +13,9 @@ Knows files and the format; knows neither the engine nor the catalogue.
 
 from localrun.gguf.header import GGUFHeader, check_runnable, read_header
 from localrun.gguf.identity import fingerprint, known_sha256, sha256
-from localrun.gguf.reader import GGUFArray, TensorInfo
+from localrun.gguf.reader import TensorInfo
 from localrun.gguf.types import TensorType
+from localrun.gguf.values import GGUFArray
 
 __all__ = [
     "GGUFArray",

@@ -14,9 +14,10 @@ from pathlib import Path
 from localrun.errors import ModelFileError
 from localrun.gguf.architectures import ARCHITECTURES
 from localrun.gguf.foreign import shown
-from localrun.gguf.reader import GGUFArray, TensorInfo, Value
+from localrun.gguf.reader import TensorInfo
 from localrun.gguf.shards import parse_set
 from localrun.gguf.types import FILE_TYPES
+from localrun.gguf.values import GGUFArray, Value
 
 _FILE_TYPE_GUESSED = 1024
 """A flag in `general.file_type` (`LLAMA_FTYPE_GUESSED`)."""

@@ -11,14 +11,14 @@ from __future__ import annotations
 import mmap
 import stat
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from localrun.errors import ModelFileError
 from localrun.gguf.foreign import MAGIC, not_gguf, shown
 from localrun.gguf.types import REMOVED_TENSOR_TYPES, SCALAR_FORMATS, TENSOR_TYPES, TensorType, ValueType
+from localrun.gguf.values import GGUFArray, Scalar, Value
 
 DEFAULT_ALIGNMENT = 32
 MAX_KEYS = 1 << 16
@@ -38,60 +38,6 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _SCALARS = {number: struct.Struct("<" + letter) for number, letter in SCALAR_FORMATS.items()}
 _DIMS = [struct.Struct(f"<{n}Q") for n in range(MAX_DIMS + 1)]
-
-Scalar = int | float | bool | str
-
-
-class GGUFArray(Sequence[Scalar]):
-    """An array of the metadata, read from the file when its elements are first asked for.
-
-    `len` is free. Strings that are not UTF-8 come with replacement characters.
-    """
-
-    def __init__(self, path: Path, element_type: int, count: int, start: int, end: int) -> None:
-        self.element_type = ValueType(element_type)
-        self._path = path
-        self._count = count
-        self._start = start
-        self._end = end
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Scalar: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Scalar]: ...
-    def __getitem__(self, index: int | slice) -> Scalar | list[Scalar]:
-        return self.values[index]
-
-    def __iter__(self) -> Iterator[Scalar]:
-        return iter(self.values)
-
-    def __repr__(self) -> str:
-        return f"<{self._count} x {self.element_type.name}>"
-
-    @cached_property
-    def values(self) -> list[Scalar]:
-        """All elements. Raises `ModelFileError` if the file has changed since its header was read."""
-        with self._path.open("rb") as file:
-            file.seek(self._start)
-            data = file.read(self._end - self._start)
-        if len(data) != self._end - self._start:
-            raise ModelFileError(f"{shown(self._path)} was changed while it was in use")
-        if self.element_type != ValueType.STRING:
-            letter = SCALAR_FORMATS[self.element_type]
-            return list(struct.unpack(f"<{self._count}{letter}", data))
-        values: list[Scalar] = []
-        at = 0
-        for _ in range(self._count):
-            length = _U64.unpack_from(data, at)[0]
-            values.append(data[at + 8 : at + 8 + length].decode("utf-8", "replace"))
-            at += 8 + length
-        return values
-
-
-Value = Scalar | GGUFArray
 
 
 class TensorInfo(NamedTuple):

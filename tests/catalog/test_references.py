@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localrun.catalog.references import (
@@ -71,6 +71,7 @@ def test_a_malformed_name_is_a_usage_error(text: str) -> None:
         parse_reference(text)
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=60) | st.sampled_from(["hf:", "pypi:", "https://"]).flatmap(lambda p: st.text().map(p.__add__)))
 def test_any_text_is_understood_or_refused(text: str) -> None:
     try:
