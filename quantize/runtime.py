@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import logging
 import os
+import sys
+import types
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,6 +25,7 @@ import numpy.typing as npt
 from gguf.constants import GGMLQuantizationType
 
 from quantize.errors import MemoryLimitError, QuantizeError
+from quantize.ggml import library_folder
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +45,7 @@ class Library:
     def __init__(self) -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
         try:
-            import llama_cpp.llama_cpp as api  # loads the engine: only where a model is run
+            api = _import_binding()
         except (ImportError, OSError, RuntimeError) as error:
             raise QuantizeError(f"cannot load the engine: {error}", hint="reinstall llama-cpp-python") from error
         self.api: Any = api
@@ -62,6 +66,24 @@ class Library:
         said = self.last_words[0] if self.last_words else "the engine gave no reason"
         kind = MemoryLimitError if "alloc" in said or "memory" in said else QuantizeError
         return kind(f"{what}: {said}", hint="use a smaller base, or --imatrix off --no-report")
+
+
+def _import_binding() -> Any:
+    """`llama_cpp.llama_cpp` alone: the package around it imports high-level classes that nothing here needs.
+
+    An empty package stands in while the module is imported, and is gone afterwards.
+    """
+    if "llama_cpp" in sys.modules:
+        return importlib.import_module("llama_cpp.llama_cpp")
+    if "llama_cpp.llama_cpp" in sys.modules:
+        return sys.modules["llama_cpp.llama_cpp"]
+    package = types.ModuleType("llama_cpp")
+    package.__path__ = [str(library_folder().parent)]
+    sys.modules["llama_cpp"] = package
+    try:
+        return importlib.import_module("llama_cpp.llama_cpp")
+    finally:
+        del sys.modules["llama_cpp"]
 
 
 @functools.cache

@@ -10,10 +10,12 @@ import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
-import llama_cpp.llama_cpp as api
 import numpy as np
 
 from quantize.ggml import library_folder
+from quantize.runtime import library
+
+api = library().api
 
 _lib = ctypes.CDLL(str(library_folder() / "libllama.so"))
 _base = ctypes.CDLL(str(library_folder() / "libggml-base.so"))
