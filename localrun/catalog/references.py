@@ -118,7 +118,7 @@ def parse_reference(text: str) -> Reference:
     if text.startswith(tuple(f"{host}/" for host in _HUB_HOSTS)):
         return _hub(text.split("/", 1)[1], text)
     if _looks_like_path(text):
-        return PathReference(Path(text).expanduser())
+        return PathReference(Path(os.path.expanduser(text)))  # leaves the `~name` of an unknown user as it is
     return NameReference(text)
 
 

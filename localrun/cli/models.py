@@ -225,8 +225,7 @@ def _show_template(model: ModelFile, header: GGUFHeader) -> None:
 
 def _facts(model: ModelFile, header: GGUFHeader, digest: str | None) -> dict[str, Any]:
     from localrun.errors import ModelFileError
-    from localrun.gguf import check_runnable
-    from localrun.gguf import GGUFArray
+    from localrun.gguf import GGUFArray, check_runnable
 
     problem = None
     try:

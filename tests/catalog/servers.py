@@ -10,7 +10,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -226,15 +226,15 @@ def _serve(handler: type[_Handler]) -> Iterator[Served]:
         thread.join()
 
 
-def hub_server():  # type: ignore[no-untyped-def]
+def hub_server() -> AbstractContextManager[Served]:
     return _serve(_HubHandler)
 
 
-def index_server():  # type: ignore[no-untyped-def]
+def index_server() -> AbstractContextManager[Served]:
     return _serve(_IndexHandler)
 
 
-def web_server():  # type: ignore[no-untyped-def]
+def web_server() -> AbstractContextManager[Served]:
     return _serve(_Handler)
 
 

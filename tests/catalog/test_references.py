@@ -93,6 +93,7 @@ def test_a_file_without_the_usual_ending_is_a_path_if_it_exists(
 
 def test_a_tilde_is_the_users_home(other_tools: Path) -> None:
     assert parse_reference("~/m.gguf") == PathReference(other_tools / "m.gguf")
+    assert parse_reference("~nobody-here/m.gguf") == PathReference(Path("~nobody-here/m.gguf"))
 
 
 def test_only_what_can_be_fetched_is_a_source() -> None:

@@ -17,7 +17,7 @@ from tests.gguf.writer import header, key_value
 def main() -> None:
     lines: list[bytes] = []
 
-    @engine.llama_log_callback
+    @engine.llama_log_callback  # type: ignore[untyped-decorator]
     def collect(level: int, line: bytes, user_data: object) -> None:
         lines.append(line)
 
