@@ -87,7 +87,8 @@ class Phi3(Architecture):
         factors = self.rope.values.get(key)
         if factors is None:
             return None
-        if not isinstance(factors, list) or len(factors) != self.n_rotated // 2:
+        numbers = isinstance(factors, list) and all(isinstance(f, int | float) and math.isfinite(f) for f in factors)
+        if not numbers or len(factors) != self.n_rotated // 2:
             raise SourceError(f"config.json has a {key} that is no list of {self.n_rotated // 2} numbers")
         return [float(f) for f in factors]
 

@@ -36,7 +36,7 @@ class Rope:
             value = self.values.get(key)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
                 raise SourceError(f"config.json has {key} = {value!r} in its rope settings, expected a number")
             return float(value)
         return None
@@ -71,6 +71,8 @@ def rope_of(config: Config) -> Rope:
 def _first(*values: Any) -> float | None:
     for value in values:
         if isinstance(value, int | float) and not isinstance(value, bool):
+            if not (math.isfinite(value) and value > 0):
+                raise SourceError(f"config.json has the rope base {value!r}, expected a number above zero")
             return float(value)
     return None
 

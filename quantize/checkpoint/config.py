@@ -6,6 +6,7 @@ Knows JSON and nothing of models. Invariant: a value that is handed out has the 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ class Config:
         value = self.get(*keys)
         if value is None:
             raise SourceError(f"{self.path.name} has no {keys[0]!r}", hint=f"Looked in {self.path}.")
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise SourceError(f"{self.path.name} has {keys[0]} = {value!r}, expected a number")
         return float(value)
 

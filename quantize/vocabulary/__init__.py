@@ -89,8 +89,10 @@ def _kind(files: TokenizerFiles) -> str:
 def _contains_byte_level(node: Any) -> bool:
     if not isinstance(node, dict):
         return False
-    inner = [*(node.get("pretokenizers") or ()), *(node.get("decoders") or ())]
-    return node.get("type") == "ByteLevel" or any(_contains_byte_level(n) for n in inner)
+    if node.get("type") == "ByteLevel":
+        return True
+    lists = [node.get("pretokenizers"), node.get("decoders")]
+    return any(_contains_byte_level(n) for inner in lists if isinstance(inner, list) for n in inner)
 
 
 def _adds_bos(files: TokenizerFiles, kind: str) -> bool:

@@ -12,7 +12,7 @@ from gguf.constants import TokenType
 from quantize.checkpoint.config import read_json
 from quantize.errors import SourceError, UnsupportedError
 from quantize.metadata import Metadata, string, strings
-from quantize.vocabulary.files import TokenizerFiles
+from quantize.vocabulary.files import TokenizerFiles, checked_vocabulary
 from quantize.vocabulary.pre_tokenizer import pre_tokenizer_name
 from quantize.vocabulary.tokens import TokenList
 
@@ -28,9 +28,7 @@ def byte_level_vocabulary(files: TokenizerFiles, n_tokens: int, pre: str | None)
     vocabulary, merges = _read(files)
     tokens = TokenList(n_tokens)
     for text, token_id in vocabulary.items():
-        if not isinstance(token_id, int):
-            raise SourceError(f"the tokenizer gives token {text!r} the id {token_id!r}")
-        if token_id < n_tokens or token_id not in files.added:
+        if token_id not in files.added:
             tokens.put(token_id, text, TokenType.NORMAL)
     for token in files.added.values():
         tokens.put_added(token)
@@ -43,18 +41,19 @@ def byte_level_vocabulary(files: TokenizerFiles, n_tokens: int, pre: str | None)
     return metadata, tokens
 
 
-def _read(files: TokenizerFiles) -> tuple[dict[str, Any], list[str]]:
+def _read(files: TokenizerFiles) -> tuple[dict[str, int], list[str]]:
     if files.tokenizer:
-        vocabulary, merges = files.model.get("vocab"), files.model.get("merges")
-        if not isinstance(vocabulary, dict) or not isinstance(merges, list):
-            raise SourceError("tokenizer.json has no vocabulary with merges")
-        return vocabulary, [_merge(m) for m in merges]
+        merges = files.model.get("merges")
+        if not isinstance(merges, list):
+            raise SourceError("tokenizer.json has no merges")
+        return files.vocabulary(), [_merge(m) for m in merges]
     path = files.folder / "merges.txt"
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"cannot read {path}: {error}") from error
-    return read_json(files.folder / "vocab.json"), [line for line in lines if line and not line.startswith("#version")]
+    vocabulary = checked_vocabulary(read_json(files.folder / "vocab.json"), "vocab.json")
+    return vocabulary, [line for line in lines if line and not line.startswith("#version")]
 
 
 def _merge(merge: Any) -> str:
@@ -71,10 +70,11 @@ def _pre_name(files: TokenizerFiles) -> str:
         return pre_tokenizer_name(
             files.tokenizer, keeps_spaces=files.config.get("clean_up_tokenization_spaces") is not True
         )
-    kind = str(files.config.get("tokenizer_class", "")).removesuffix("Fast")
-    if kind not in _BY_CLASS:
+    kind = files.config.get("tokenizer_class")
+    name = _BY_CLASS.get(str(kind).removesuffix("Fast"))
+    if name is None:
         raise UnsupportedError(
-            f"there is no tokenizer.json, and tokenizer class {kind or None!r} does not say how text is split",
+            f"there is no tokenizer.json, and tokenizer class {kind!r} does not say how text is split",
             hint="Save the tokenizer with transformers as a fast tokenizer, or name it: --pre-tokenizer NAME.",
         )
-    return _BY_CLASS[kind]
+    return name

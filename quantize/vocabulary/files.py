@@ -47,6 +47,10 @@ class TokenizerFiles:
         model = self.tokenizer.get("model")
         return model if isinstance(model, dict) else {}
 
+    def vocabulary(self) -> dict[str, int]:
+        """Token to id, from tokenizer.json. Raises SourceError when it is missing or an id is no number."""
+        return checked_vocabulary(self.model.get("vocab"), "tokenizer.json")
+
     @property
     def sentencepiece(self) -> Path | None:
         path = self.folder / "tokenizer.model"
@@ -60,6 +64,16 @@ class TokenizerFiles:
             if isinstance(text, str) and text:
                 return text
         return None
+
+
+def checked_vocabulary(value: Any, source: str) -> dict[str, int]:
+    """Token to id. Raises SourceError with the file's name when it is something else."""
+    if not isinstance(value, dict):
+        raise SourceError(f"{source} has no vocabulary")
+    for text, token_id in value.items():
+        if not isinstance(token_id, int):
+            raise SourceError(f"{source} gives token {text!r} the id {token_id!r}")
+    return value
 
 
 def read_tokenizer_files(folder: Path, config: Config) -> TokenizerFiles:

@@ -55,15 +55,15 @@ def piece_vocabulary(files: TokenizerFiles, n_tokens: int) -> tuple[Metadata, To
 
 
 def _put_merged(files: TokenizerFiles, tokens: TokenList) -> None:
-    vocabulary, merges = files.model.get("vocab"), files.model.get("merges")
-    if not isinstance(vocabulary, dict) or not isinstance(merges, list):
-        raise SourceError("tokenizer.json has no vocabulary with merges")
+    vocabulary, merges = files.vocabulary(), files.model.get("merges")
+    if not isinstance(merges, list):
+        raise SourceError("tokenizer.json has no merges")
     ranks: dict[str, int] = {}
     for rank, merge in enumerate(merges):
         ranks.setdefault(_merged(merge), rank)
     unknown = files.model.get("unk_token")
     for text, token_id in vocabulary.items():
-        if token_id >= tokens.n_tokens and token_id in files.added:
+        if token_id in files.added and files.added[token_id].id >= tokens.n_tokens:
             continue
         if _BYTE.fullmatch(text):
             tokens.put(token_id, text, TokenType.BYTE)

@@ -94,8 +94,9 @@ def _steps(node: Any) -> Iterator[tuple[str, str]]:
         return
     kind = node.get("type")
     if kind == "Sequence":
-        for inner in node.get("pretokenizers") or ():
-            yield from _steps(inner)
+        inner = node.get("pretokenizers")
+        for step in inner if isinstance(inner, list) else (None,):
+            yield from _steps(step)
     elif kind == "ByteLevel" and not node.get("add_prefix_space"):
         yield _GPT2 if node.get("use_regex", True) else _BYTES
     elif kind == "Digits":

@@ -119,4 +119,6 @@ def _read_template(processor: Json, names: dict[str, str | None], flags: dict[st
 def _special_ids(template: Any) -> list[str | None]:
     """The special token's text at each place of a template, None where the text goes."""
     places = template if isinstance(template, list) else []
-    return [p.get("SpecialToken", {}).get("id") if isinstance(p, dict) else None for p in places]
+    tokens = [place.get("SpecialToken") if isinstance(place, dict) else None for place in places]
+    ids = [token.get("id") if isinstance(token, dict) else None for token in tokens]
+    return [text if isinstance(text, str) else None for text in ids]

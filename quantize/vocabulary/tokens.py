@@ -66,6 +66,10 @@ class TokenList:
 
     def metadata(self, *, with_scores: bool) -> Metadata:
         """The token arrays as GGUF keys. Raises SourceError when a text occurs twice or is empty."""
+        try:
+            "".join(self.texts).encode()
+        except UnicodeEncodeError as error:
+            raise SourceError(f"a token holds half a character: {error.object[error.start : error.end]!r}") from None
         seen: dict[str, int] = {}
         for token_id, text in enumerate(self.texts):
             if seen.setdefault(text, token_id) != token_id:

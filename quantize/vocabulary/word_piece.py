@@ -55,13 +55,10 @@ def word_piece_vocabulary(files: TokenizerFiles, n_tokens: int) -> tuple[Metadat
 
 def _read(files: TokenizerFiles) -> dict[str, int]:
     if files.tokenizer:
-        vocabulary = files.model.get("vocab")
-        if not isinstance(vocabulary, dict):
-            raise SourceError("tokenizer.json has no vocabulary")
         prefix = files.model.get("continuing_subword_prefix", "##")
         if prefix != "##":
             raise UnsupportedError(f"the tokenizer marks continued words with {prefix!r}, the engine knows '##' only")
-        return vocabulary
+        return files.vocabulary()
     path = files.folder / "vocab.txt"
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
