@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from localrun.constraint.json_state import JsonState
+
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 MAX_BYTES = 4096
 """Values that need more than this to be closed are not closed."""
+_BYTES_PER_TOKEN = 16  # no vocabulary averages more; a completion of more bytes needs too many tokens
 
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _CONTINUATION = bytes(range(0x80, 0xC0))  # the rest of a character that the last token began
@@ -26,54 +29,33 @@ _OUTSIDE = bytes(dict.fromkeys(b'}],:0123456789nft"eul-.' + _PRINTABLE.translate
 _INSIDE = bytes(dict.fromkeys(b'"' + _CONTINUATION + b"a0 -:.T@Zn" + _PRINTABLE + _REST))
 
 
-def in_string(text: bytes) -> bool:
-    """Whether JSON text that has been begun stops inside a string (or a property name)."""
-    inside = False
-    position = 0
-    while True:
-        quote = text.find(b'"', position)
-        if quote < 0:
-            return inside
-        if inside:
-            backslashes = 0
-            while text[quote - 1 - backslashes : quote - backslashes] == b"\\":
-                backslashes += 1
-            inside = backslashes % 2 == 1
-        else:
-            inside = True
-        position = quote + 1
-
-
 def short_completion(
-    matcher: LLMatcher, tokenizer: LLTokenizer, byte_tokens: Mapping[int, int], text: bytes, max_tokens: int
+    matcher: LLMatcher, tokenizer: LLTokenizer, byte_tokens: Mapping[int, int], state: JsonState, max_tokens: int
 ) -> list[int] | None:
     """Tokens that complete the output, or None if no way of at most `MAX_BYTES` was found.
 
-    `matcher` is left as it is; `text` is the output so far; `byte_tokens` maps a byte to the token that is just it.
-    The search also stops when it is plain that more than `max_tokens` tokens would be needed.
+    `matcher` is left as it is; `state` is where the output has come to; `byte_tokens` maps a byte to the token that is
+    just it. The search also stops when it is plain that more than `max_tokens` tokens would be needed.
     """
     probe = matcher.deep_copy()
     added = bytearray()
-    longest = 16 * max_tokens  # no vocabulary averages more bytes a token
+    limit = min(MAX_BYTES, _BYTES_PER_TOKEN * max_tokens)
     while not probe.is_accepting():
-        if len(added) > min(MAX_BYTES, longest):
+        if len(added) > limit:
             return None
-        step = probe.compute_ff_bytes() or _preferred(probe, byte_tokens, in_string(text + added))
-        if not step:
-            return None
-        tokens = [byte_tokens.get(byte, -1) for byte in step]
-        if -1 in tokens:
-            tokens = tokenizer.greedy_tokenize(step.decode("utf-8", "replace"))
-        if probe.try_consume_tokens(tokens) != len(tokens):
+        step = probe.compute_ff_bytes() or _preferred(probe, byte_tokens, state)
+        tokens = _tokens(tokenizer, step, byte_tokens)
+        if not tokens or probe.try_consume_tokens(tokens) != len(tokens):
             return None
         added += step
+        state = state.after(step)
     tokens = _tokens(tokenizer, bytes(added), byte_tokens)
     return tokens if matcher.validate_tokens(tokens) == len(tokens) else None
 
 
-def _preferred(probe: LLMatcher, byte_tokens: Mapping[int, int], inside: bool) -> bytes:
+def _preferred(probe: LLMatcher, byte_tokens: Mapping[int, int], state: JsonState) -> bytes:
     """The first byte in order of preference that may come next; nothing if none may."""
-    for byte in _INSIDE if inside else _OUTSIDE:
+    for byte in _INSIDE if state.in_string else _OUTSIDE:
         token = byte_tokens.get(byte)
         if token is not None and probe.validate_tokens([token]) == 1:
             return bytes([byte])
@@ -81,8 +63,10 @@ def _preferred(probe: LLMatcher, byte_tokens: Mapping[int, int], inside: bool) -
 
 
 def _tokens(tokenizer: LLTokenizer, data: bytes, byte_tokens: Mapping[int, int]) -> list[int]:
-    """The fewest tokens for `data`, by longest match; byte by byte where it is no whole text."""
+    """The fewest tokens for `data`, by longest match; byte by byte where it is no whole text, nothing if that fails."""
+    if len(data) == 1:
+        return [byte_tokens[data[0]]] if data[0] in byte_tokens else []
     try:
         return tokenizer.greedy_tokenize(data.decode())
     except UnicodeDecodeError:
-        return [byte_tokens[byte] for byte in data]
+        return [byte_tokens[byte] for byte in data] if all(byte in byte_tokens for byte in data) else []

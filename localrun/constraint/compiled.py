@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from localrun.constraint.foreign import compile_grammar
-from localrun.constraint.matcher import MaskTables, TokenMatcher, mask_tables
+from localrun.constraint.matcher import TokenMatcher
+from localrun.constraint.tables import MaskTables, make_tables
 from localrun.constraint.vocabulary import build_tokenizer, byte_tokenizer, control_tokens
 from localrun.params import ConstraintSpec
 
@@ -33,7 +34,8 @@ class Grammar:
     """The final check of a complete output; raises `InvalidOutputError`."""
     with_table: Callable[[TokenTable], tuple[str, tuple[int, ...]]] | None = None
     """For a grammar that names tokens: its text and the ids named, for a vocabulary."""
-    closes: bool = False
+    json: bool = False
+    """The output is JSON: it can be closed early, and what runs on without end is ended."""
     choices: tuple[str, ...] = ()
     """The strings of a choice."""
     notes: tuple[str, ...] = ()
@@ -83,7 +85,7 @@ def prepare(table: TokenTable) -> PreparedVocabulary:
     pieces = table.pieces()
     no_text = control_tokens(table, pieces)
     tokenizer = build_tokenizer(table, pieces, no_text)
-    return PreparedVocabulary(table, mask_tables(tokenizer, pieces, table.eog_ids, no_text))
+    return PreparedVocabulary(table, make_tables(tokenizer, pieces, table.eog_ids, no_text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,8 @@ class CompiledConstraint:
             self.prototype.deep_copy(),
             self.tables,
             self.named,
-            closes=self.checked.grammar.closes and spec.close,
+            json=self.checked.grammar.json,
+            closes=self.checked.grammar.json and spec.close,
             name=spec.name or spec.kind,
         )
 

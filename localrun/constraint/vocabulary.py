@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from localrun.engine.ports import TokenTable
 
 _SPECIAL = b"\xff"  # llguidance's mark for a token that is no text; the byte occurs in no UTF-8 text
+_STRING_SLICE = r"[^\"\\\x00-\x1F\x7F]{1,30}"
 
 
 class _Wrapper:
@@ -37,8 +38,8 @@ class _Wrapper:
 def build_tokenizer(table: TokenTable, pieces: Sequence[bytes], no_text: Sequence[int]) -> LLTokenizer:
     """llguidance's tokenizer for a model's vocabulary, of which `no_text` are the ids that are no text.
 
-    `slices=[]`: the precomputed slices double the time to build it and to compute the first mask, and later masks are
-    as fast without them.
+    One slice, "up to 30 characters of a JSON string", costs a tenth more to build and makes masks inside strings of
+    limited length fifty times cheaper (3 ms to 0.05 ms at 262k tokens). llguidance's default slices cost twice as much.
     """
     from llguidance import LLTokenizer
 
@@ -47,13 +48,16 @@ def build_tokenizer(table: TokenTable, pieces: Sequence[bytes], no_text: Sequenc
         tokens[token] = _SPECIAL + (tokens[token] or b"<%d>" % token)
     eog = sorted(table.eog_ids) or [no_text[0] if no_text else 0]
     wrapper = _Wrapper(tokens, eog[0], list(no_text), lambda text: table.encode(text))
-    return LLTokenizer(wrapper, eos_token=eog, slices=[])  # type: ignore[arg-type]
+    return LLTokenizer(wrapper, eos_token=eog, slices=[_STRING_SLICE])  # type: ignore[arg-type]
 
 
 def control_tokens(table: TokenTable, pieces: Sequence[bytes]) -> list[int]:
     """The ids of all tokens that are no text, and of those that end a generation."""
-    is_control = table.is_control
     eog = table.eog_ids
+    known: frozenset[int] | None = getattr(table, "control_ids", None)
+    if known is not None:  # asked in bulk where the table can tell
+        return sorted({*known, *eog, *(token for token, piece in enumerate(pieces) if not piece)})
+    is_control = table.is_control
     return [token for token, piece in enumerate(pieces) if not piece or token in eog or is_control(token)]
 
 

@@ -26,7 +26,7 @@ def compile_schema(text: str, name: str, *, lenient: bool = False, pretty: bool 
     expander = Expander(document, lenient=lenient, string_is_empty=is_empty)
     lark = LLMatcher.grammar_from_lark(_grammar(document, expander, pretty=pretty))
     notes = tuple(f"at {pointer or '(root)'}: {note}" for pointer, note in expander.notes.items())
-    return Grammar(lark, TextAcceptor(lark, document.name), FinalCheck(document), closes=True, notes=notes)
+    return Grammar(lark, TextAcceptor(lark, document.name), FinalCheck(document), json=True, notes=notes)
 
 
 def _grammar(document: Document, expander: Expander, *, pretty: bool) -> str:

@@ -33,8 +33,9 @@ _WORD = char_set([(0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A), (0x5F, 0x5F)])
 _SPACE = char_set([(9, 13), (32, 32)])
 # Python's and ECMA's white space together.
 _WIDE_SPACE = char_set(
-    (*((9, 13), (28, 32), (0x2000, 0x200A), (0x2028, 0x2029)),)
-    + tuple((code, code) for code in (0x85, 0xA0, 0x1680, 0x202F, 0x205F, 0x3000, 0xFEFF))
+    (ord(char), ord(char))
+    for char in "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
+    "\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
 _LINE_ENDS = char_set([(10, 10), (13, 13), (0x2028, 0x2029)])
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
