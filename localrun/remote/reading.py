@@ -147,6 +147,7 @@ class Reading:
             raise RemoteError(f"the server sent {shortened(str(delta))} where a part of a message was expected")
         for key in _REASONING:
             if delta.get(key):
+                self._splitter = None  # the server tells them apart itself
                 yield from self._reasoned(self._whole("reasoning", delta[key]))
                 break
         text = choice.get("text") if self._request.raw is not None else delta.get("content")
@@ -161,12 +162,12 @@ class Reading:
         return self._halves[kind].push(text)
 
     def _said(self, text: str) -> Iterator[Event]:
-        if text and not self._text and self._reasoning:
+        if self._splitter is None and not self._text and self._reasoning:
             text = text.lstrip("\n")  # what stood between the reasoning's end and the answer
         if "\ufffd" in text and not any(w.code == "damaged_text" for w in self._warnings):
             message = "the server sent replacement characters (U+FFFD): it may have cut characters in two"
             yield self.warn(Warning_("damaged_text", message))
-        if self._splitter is None or self._reasoning:
+        if self._splitter is None:
             yield from self._answered(text)
             return
         for part in self._splitter.push(text):
