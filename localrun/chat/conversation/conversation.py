@@ -170,6 +170,10 @@ class Conversation:
         self._move(leaf.id)
         return siblings[place]
 
+    def go_to(self, message_id: int) -> None:
+        """Go to where the branch through a message was left."""
+        self._move(self.tree.newest_leaf(message_id).id)
+
     def stop(self) -> None:
         """End the running answer soon; its text stays."""
         if self.responder is not None:

@@ -6,6 +6,7 @@ however the answer ended; an answer that never said anything leaves no trace unl
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -46,11 +47,19 @@ def _facts_after(result: Result) -> dict[str, Any]:
 class Recording:
     """Passes the events of one answer through and stores what they say."""
 
-    def __init__(self, begin: Callable[[], AnswerWriter], facts: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], AnswerWriter],
+        facts: dict[str, Any],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._begin = begin
         self._facts = facts
         self._writer: AnswerWriter | None = None
         self._told = False
+        self._clock = clock
+        self._thinking_since: float | None = None
+        self._reasoning_s: float | None = None
         self._closed = False
         self.result: Result | None = None
 
@@ -63,6 +72,7 @@ class Recording:
         try:
             for event in events:
                 if isinstance(event, TextPiece | ReasoningPiece):
+                    self._time(event)
                     if self._writer is None:
                         self._writer = self._begin()
                         yield AnswerBegun(self._writer.message_id)
@@ -76,6 +86,13 @@ class Recording:
         except BaseException as error:  # whatever went wrong, what was said is closed, and the error goes on
             self._close("error", {"error": error.message if isinstance(error, LocalrunError) else repr(error)})
             raise
+
+    def _time(self, event: TextPiece | ReasoningPiece) -> None:
+        """Note how long the model thought, from its first thought to its first word."""
+        if isinstance(event, ReasoningPiece) and self._thinking_since is None:
+            self._thinking_since = self._clock()
+        elif isinstance(event, TextPiece) and self._thinking_since is not None and self._reasoning_s is None:
+            self._reasoning_s = self._clock() - self._thinking_since
 
     def _save(self, event: TextPiece | ReasoningPiece) -> Iterator[Event]:
         assert self._writer is not None
@@ -97,7 +114,8 @@ class Recording:
             yield AnswerBegun(self._writer.message_id)
         if self._writer is not None:
             self._closed = True
-            self._writer.finish(result.finish, {**self._facts, **_facts_after(result)})
+            thinking = {} if self._reasoning_s is None else {"reasoning_s": self._reasoning_s}
+            self._writer.finish(result.finish, {**self._facts, **_facts_after(result), **thinking})
 
     def _close(self, finish: str, more: dict[str, Any]) -> None:
         if self._writer is not None and not self._closed:

@@ -1,0 +1,1 @@
+"""Screens: each wires widgets to what it shows."""

@@ -1,0 +1,540 @@
+"""The main screen: it wires the widgets to the conversation and knows nothing else.
+
+Invariant: the screen's thread never waits for the model; a draft, an attachment and a queued message are only lost by
+the user's own hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.events import DescendantFocus
+from textual.screen import Screen
+from textual.widgets import Markdown
+
+from localrun.chat.conversation import (
+    ChatSettings,
+    ContextFullError,
+    Conversation,
+    ConversationEvent,
+    MakeRoom,
+    Room,
+)
+from localrun.chat.conversation.commands import as_message, parse
+from localrun.chat.conversation.files import read_attachment
+from localrun.errors import LocalrunError, UsageError
+from localrun.store import Attachment
+from localrun.tui.bridge import UPDATES_PER_S, Bridge, Ended, Failed
+from localrun.tui.run_view import RunView
+from localrun.tui.screens.pick import Choice, PickScreen
+from localrun.tui.widgets.chips import Chip, ChipRemoved, Chips
+from localrun.tui.widgets.code_block import CopyRequested
+from localrun.tui.widgets.completion import Completions, command_completions, file_completions
+from localrun.tui.widgets.message import AnswerView, LeftTranscript, MessageView, MessageWish, UserView
+from localrun.tui.widgets.notice import Notice
+from localrun.tui.widgets.prompt import (
+    ChipRemovalWanted,
+    CompletionKey,
+    CompletionWanted,
+    LongPaste,
+    Prompt,
+    Submitted,
+)
+from localrun.tui.widgets.side_bar import SideBar
+from localrun.tui.widgets.status_line import StatusLine
+from localrun.tui.widgets.transcript import EarlierWanted, Transcript
+from localrun.tui.words import attachment_words
+
+if TYPE_CHECKING:
+    from localrun.tui.app import ChatApp
+
+_ROOM_CHOICES = (
+    Choice("compact", "Compact", "The model writes a summary of the older messages; you can open and read it"),
+    Choice("shift", "Shift", "Leave the oldest messages out from here on; a mark shows where"),
+    Choice("branch", "Branch", "Ask the last question alone in a new branch; this one stays as it is"),
+)
+
+
+class ChatScreen(Screen[None]):
+    """Chats at the side, the transcript, the prompt, the status line."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (104, "-wide")]  # noqa: RUF012  # Textual's declaration
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "escape", "Stop / back", show=False),
+        Binding("ctrl+r", "regenerate", "Another answer", show=False),
+        Binding("ctrl+g", "continue", "Go on with the answer", show=False),
+        Binding("f4", "edit_last", "Edit the last message", show=False),
+        Binding("alt+left", "switch(-1)", "Previous version", show=False),
+        Binding("alt+right", "switch(1)", "Next version", show=False),
+        Binding("ctrl+up", "walk", "Into the conversation", show=False),
+        Binding("pageup", "scroll(-1)", "Scroll up", show=False, priority=True),
+        Binding("pagedown", "scroll(1)", "Scroll down", show=False, priority=True),
+        Binding("ctrl+b", "toggle_side", "Chats", show=False),
+        Binding("ctrl+l", "focus_side", "To the chats", show=False),
+    ]
+
+    DEFAULT_CSS = """
+    ChatScreen { background: $background; }
+    ChatScreen #main { width: 1fr; }
+    ChatScreen #bottom { height: auto; max-width: 112; }
+    ChatScreen #center { height: auto; align-horizontal: center; padding: 0 1; }
+    ChatScreen.-narrow SideBar { display: none; }
+    ChatScreen.-narrow.-side-shown SideBar { display: block; }
+    ChatScreen.-side-hidden SideBar { display: none; }
+    """
+
+    app: ChatApp
+
+    def __init__(self, conversation: Conversation, cwd: Path) -> None:
+        super().__init__()
+        self.conversation = conversation
+        self.bridge = Bridge()
+        self.attachments: list[Attachment] = []
+        self.editing_id: int | None = None
+        self._cwd = cwd
+        self._stopped_by_user = False
+        self._n_pastes = 0
+
+    def compose(self) -> ComposeResult:
+        with Horizontal():
+            yield SideBar()
+            with Vertical(id="main"):
+                yield Transcript()
+                with Vertical(id="center"), Vertical(id="bottom"):
+                    yield Completions()
+                    yield Chips()
+                    yield Prompt()
+                    yield StatusLine()
+
+    async def on_mount(self) -> None:
+        self.run_view = self._new_run_view()
+        self._drain_timer = self.set_interval(1 / UPDATES_PER_S, self._drain, pause=True)
+        self.prompt.focus()
+        await self.show_conversation(self.conversation)
+
+    # Parts
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.query_one(Prompt)
+
+    @property
+    def status(self) -> StatusLine:
+        return self.query_one(StatusLine)
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer (or a summary) is being made."""
+        return self.bridge.is_busy
+
+    def _new_run_view(self) -> RunView:
+        return RunView(self.conversation, self.transcript, self.status, warn=self.app.warn)
+
+    # The conversation as a whole
+
+    async def show_conversation(self, conversation: Conversation) -> None:
+        """Turn to another conversation (or to this one anew). Only when not busy."""
+        self.conversation = conversation
+        self.run_view = self._new_run_view()
+        self.editing_id = None
+        if conversation.path:
+            await self.run_view.show_path()
+        else:
+            await self.transcript.show_welcome(_WELCOME)
+        self.prompt.sent = [node.text for node in conversation.path if node.kind == "user" and node.text]
+        self.show_settings()
+        self.status.set(meter=(), room=None)
+        await self.show_chips()
+        self.show_sessions()
+        self.measure()
+
+    def show_sessions(self) -> None:
+        session = self.conversation.session
+        sessions = self.conversation.store.sessions(limit=500)
+        self.query_one(SideBar).show(sessions, session.id if session is not None else None)
+        self.app.title = session.name if session is not None and session.name else "localrun"
+
+    def show_settings(self) -> None:
+        params = self.conversation.settings.params
+        constraint = params.constraint
+        self.status.set(
+            temperature=params.sampling.temperature, grammar="" if constraint is None else constraint.name or "on"
+        )
+
+    def change_settings(self, settings: ChatSettings) -> None:
+        """Use other settings from the next answer on."""
+        self.conversation.change_settings(settings)
+        self.show_settings()
+        self.measure()
+
+    def show_model(self, name: str) -> None:
+        self.status.set(model=name, loading="")
+        self.measure()
+        if self.conversation.queue and not self.is_busy:
+            self.send_queued()
+
+    @work(thread=True, exclusive=True, group="measure")
+    def measure(self) -> None:
+        """Count the tokens of the conversation as it stands, off the screen's thread."""
+        if self.conversation.responder is None or self.is_busy:
+            return
+        try:
+            room: Room | None = self.conversation.room()
+        except LocalrunError:
+            room = None  # a broken template is told when a message is sent, not while looking at the chat
+        if not self.is_busy:
+            self.app.call_from_thread(self.status.set, room=room)
+
+    # Runs
+
+    def run_events(self, begin: Callable[[], Iterator[ConversationEvent]]) -> None:
+        """Make an answer in the background and show it."""
+        if self.is_busy:
+            self.app.warn("An answer is being written: Esc stops it")
+            return
+        self._stopped_by_user = False
+        self.prompt.add_class("-busy")
+        self.call_later(self.run_view.clear_notices)
+        self.status.set(activity="reading the prompt")
+        self.bridge.start(begin)
+        self._drain_timer.resume()
+
+    async def _drain(self) -> None:
+        updates = self.bridge.take()
+        for update in updates:
+            if isinstance(update, Failed):
+                await self._failed(update.error)
+            elif isinstance(update, Ended):
+                await self._ended()
+            else:
+                await self.run_view.apply(update)
+        if self.is_busy and not self._stopped_by_user:
+            self.run_view.writing(self.bridge.pieces_per_s)
+
+    async def _failed(self, error: LocalrunError) -> None:
+        await self.run_view.end()
+        if isinstance(error, ContextFullError) and error.can_make_room:
+            self._ask_for_room(error)
+        else:
+            await self.run_view.show_notice(Notice(error))
+
+    async def _ended(self) -> None:
+        self._drain_timer.pause()
+        await self.run_view.end()
+        self.prompt.remove_class("-busy")
+        self.show_sessions()
+        if self.conversation.queue and not self._stopped_by_user and self.app.screen is self:
+            self.send_queued()
+        await self.show_chips()
+
+    def _ask_for_room(self, full: ContextFullError) -> None:
+        def chosen(how: str | None) -> None:
+            if how is not None:
+                self.make_room(how)  # type: ignore[arg-type]  # the keys of _ROOM_CHOICES
+
+        self.app.push_screen(PickScreen("The context is full", _ROOM_CHOICES, text=full.message), chosen)
+
+    def make_room(self, how: MakeRoom) -> None:
+        """Give way in the manner the user chose, then go on with what was asked."""
+        conversation = self.conversation
+
+        def events() -> Iterator[ConversationEvent]:
+            yield from conversation.make_room(how)
+            last = next((node for node in reversed(conversation.path) if node.kind in ("user", "assistant")), None)
+            if last is not None and last.kind == "user":
+                yield from conversation.answer()
+            elif last is not None and last.finish == "context":
+                yield from conversation.continue_answer()
+
+        self.run_events(events)
+
+    # Sending
+
+    @on(Submitted)
+    async def _submitted(self, event: Submitted) -> None:
+        event.stop()
+        try:
+            command = parse(event.text) if self.editing_id is None else None
+            if command is not None:
+                self.prompt.accepted()
+                await self.app.run_command(command)
+                return
+            if event.text.strip() or self.attachments:
+                self._send(as_message(event.text))
+            elif self.conversation.queue and not self.is_busy:
+                self.send_queued()
+        except LocalrunError as error:
+            self.app.show_error(error)
+        await self.show_chips()
+
+    def _send(self, text: str) -> None:
+        attachments = [*self.attachments, *self._mentioned(text)]
+        editing_id, self.editing_id = self.editing_id, None
+        if editing_id is not None and self.is_busy:
+            self.editing_id = editing_id
+            raise UsageError("an answer is being written", hint="Esc stops it; then send the edited message")
+        self.attachments = []
+        self.prompt.accepted()
+        if editing_id is not None:
+            self.run_events(partial(self.conversation.edit, editing_id, text, attachments))
+        elif self.is_busy or self.conversation.responder is None:
+            self.conversation.enqueue(text, attachments)
+            if self.conversation.responder is None and not self.app.is_loading_model:
+                self.app.choose_model()
+        else:
+            self.run_events(partial(self.conversation.ask, text, attachments))
+
+    def send_queued(self) -> None:
+        """Send the message that has waited longest."""
+        draft = self.conversation.queue.popleft()
+        self.run_events(partial(self.conversation.ask, draft.text, draft.attachments))
+        self.call_later(self.show_chips)
+
+    def _mentioned(self, text: str) -> list[Attachment]:
+        """The files that the text names with @."""
+        known = {attachment.name for attachment in self.attachments}
+        words = [word[1:].rstrip(".,;:!?)") for word in text.split() if word.startswith("@") and len(word) > 1]
+        paths = [path for path in (self._cwd / Path(word).expanduser() for word in words) if path.is_file()]
+        return [read_attachment(str(path)) for path in paths if path.name not in known]
+
+    # The user's wishes
+
+    @on(MessageWish)
+    async def _wish(self, event: MessageWish) -> None:
+        event.stop()
+        if event.wish == "edit":
+            await self.begin_edit(event.message_id)
+        elif event.wish == "regenerate":
+            self.run_events(partial(self.conversation.regenerate, event.message_id))
+        elif event.wish == "continue":
+            self.action_continue()
+        else:
+            await self.switch(event.message_id, -1 if event.wish == "previous" else 1)
+
+    async def begin_edit(self, message_id: int) -> None:
+        """Put a message into the prompt; sending it makes a branch."""
+        node = self.conversation.tree.nodes[message_id]
+        self.editing_id = message_id
+        self.attachments = list(node.attachments)
+        self.prompt.text = node.text
+        self.prompt.move_cursor(self.prompt.document.end)
+        self.prompt.focus()
+        await self.show_chips()
+
+    async def switch(self, message_id: int, step: int) -> None:
+        """Show the version of a message `step` places further."""
+        if self.is_busy:
+            self.app.warn("An answer is being written: Esc stops it")
+            return
+        node = self.conversation.switch(message_id, step)
+        if node is None:
+            return
+        await self.run_view.show_path()
+        self.measure()
+        if self.focused is not self.prompt and (view := self.transcript.view(node.id)) is not None:
+            view.focus()
+
+    async def go_to(self, message_id: int) -> None:
+        """Show the branch through a message, where it was left."""
+        self.conversation.go_to(message_id)
+        await self.run_view.show_path()
+        self.measure()
+
+    def action_regenerate(self) -> None:
+        self.run_events(self.conversation.regenerate)
+
+    def action_continue(self) -> None:
+        self.run_events(self.conversation.continue_answer)
+
+    async def action_edit_last(self) -> None:
+        views = list(self.transcript.query(UserView))
+        if views:
+            await self.begin_edit(views[-1].message_id)
+
+    async def action_switch(self, step: int) -> None:
+        """The other versions of the last message that has any."""
+        for view in reversed(list(self.transcript.query(MessageView))):
+            if view.place.count > 1:
+                await self.switch(view.message_id, step)
+                return
+
+    async def action_escape(self) -> None:
+        if self.is_busy:
+            self.stop()
+        elif self.editing_id is not None:
+            self.editing_id = None
+            self.attachments = []
+            await self.show_chips()
+        self.prompt.focus()
+
+    def stop(self) -> None:
+        """Stop the answer; what it said is kept."""
+        self._stopped_by_user = True
+        self.status.set(activity="stopping")
+        self.conversation.stop()
+
+    def action_walk(self) -> None:
+        views = list(self.transcript.query(MessageView))
+        if views:
+            views[-1].focus()
+
+    def action_scroll(self, direction: int) -> None:
+        transcript = self.transcript
+        if direction < 0:
+            at_top = transcript.scroll_y == 0
+            transcript.release_anchor()
+            transcript.scroll_page_up(animate=False)
+            if at_top:
+                self.post_message(EarlierWanted())
+        else:
+            transcript.scroll_page_down(animate=False)
+
+    def action_toggle_side(self) -> None:
+        shown = self.query_one(SideBar).display
+        self.set_class(shown, "-side-hidden")
+        self.set_class(not shown, "-side-shown")
+        if shown:
+            self.prompt.focus()
+
+    def action_focus_side(self) -> None:
+        if not self.query_one(SideBar).display:
+            self.action_toggle_side()
+        self.query_one(SideBar).list.focus()
+
+    @on(LeftTranscript)
+    def _left_transcript(self) -> None:
+        self.prompt.focus()
+
+    @on(EarlierWanted)
+    async def _earlier(self, event: EarlierWanted) -> None:
+        event.stop()
+        if self.transcript.query("_Earlier"):
+            await self.run_view.show_earlier()
+
+    @on(DescendantFocus)
+    def _focus_moved(self) -> None:
+        focused = self.focused
+        self.status.set(hint=focused.HINT if isinstance(focused, MessageView) else "")
+
+    @on(CopyRequested)
+    def _copy(self, event: CopyRequested) -> None:
+        event.stop()
+        self.app.copy(event.text, event.what)
+
+    @on(Markdown.LinkClicked)
+    def _link(self, event: Markdown.LinkClicked) -> None:
+        """A link that a model wrote is not opened: it is copied, so that the user sees it first."""
+        event.stop()
+        self.app.copy(event.href, f"the link {event.href}")
+
+    def copy_answer(self) -> None:
+        """Copy the last answer."""
+        answers = list(self.transcript.query(AnswerView))
+        if answers:
+            answers[-1].action_copy()
+
+    # Chips, pastes, completions
+
+    async def show_chips(self) -> None:
+        chips = []
+        if self.editing_id is not None:
+            node = self.conversation.tree.nodes[self.editing_id]
+            chips.append(Chip("edit", f"editing message {node.number}: Enter makes a branch", is_state=True))
+        chips += [Chip(f"file {index}", attachment_words(file)) for index, file in enumerate(self.attachments)]
+        for index, draft in enumerate(self.conversation.queue):
+            chips.append(Chip(f"queue {index}", f"queued: {' '.join(draft.text.split())}", is_state=True))
+        await self.query_one(Chips).show(chips)
+
+    async def attach(self, attachment: Attachment) -> None:
+        """Send this along with the next message."""
+        self.attachments.append(attachment)
+        await self.show_chips()
+
+    @on(ChipRemoved)
+    async def _chip_removed(self, event: ChipRemoved) -> None:
+        event.stop()
+        what, _, index = event.key.partition(" ")
+        if what == "edit":
+            await self.action_escape()
+        elif what == "file":
+            del self.attachments[int(index)]
+        elif int(index) < len(self.conversation.queue):
+            del self.conversation.queue[int(index)]
+        await self.show_chips()
+
+    @on(ChipRemovalWanted)
+    async def _last_chip_removed(self) -> None:
+        if self.attachments:
+            self.attachments.pop()
+            await self.show_chips()
+
+    @on(LongPaste)
+    async def _pasted(self, event: LongPaste) -> None:
+        event.stop()
+        self._n_pastes += 1
+        await self.attach(Attachment(f"pasted-{self._n_pastes}.txt", event.text))
+
+    @on(CompletionWanted)
+    def _complete(self, event: CompletionWanted) -> None:
+        event.stop()
+        completions = self.query_one(Completions)
+        if event.kind == "command" and self.editing_id is None:
+            completions.offer(event.prefix, command_completions(event.prefix))
+        elif event.kind == "file":
+            completions.offer(event.prefix, file_completions(event.prefix, self._cwd))
+        else:
+            completions.close()
+        self.prompt.completing = completions.is_open
+
+    @on(CompletionKey)
+    async def _completion_key(self, event: CompletionKey) -> None:
+        event.stop()
+        completions = self.query_one(Completions)
+        if event.action in ("up", "down"):
+            completions.move(-1 if event.action == "up" else 1)
+            return
+        chosen = completions.chosen if event.action == "take" else None
+        prefix = completions.prefix
+        completions.close()
+        self.prompt.completing = False
+        if chosen is None:
+            return
+        if self.prompt.text.startswith("/"):
+            self.prompt.complete(prefix, chosen.replacement)
+            if not chosen.replacement.endswith(" "):
+                self.prompt.action_submit()
+        elif chosen.replacement.endswith("/"):
+            self.prompt.complete(prefix, chosen.replacement)
+        else:
+            self.prompt.complete(f"@{prefix}", "")
+            try:
+                await self.attach(read_attachment(str(self._cwd / Path(chosen.replacement).expanduser())))
+            except LocalrunError as error:
+                self.app.show_error(error)
+
+
+_WELCOME = Content.assemble(
+    ("\n\nlocalrun\n\n", "bold $primary"),
+    ("Everything you say stays on this machine.\n\n", "$foreground"),
+    ("Enter", "$primary"),
+    (" sends   ", "$muted"),
+    ("/", "$primary"),
+    (" commands   ", "$muted"),
+    ("@", "$primary"),
+    (" files   ", "$muted"),
+    ("F1", "$primary"),
+    (" help", "$muted"),
+)

@@ -1,0 +1,1 @@
+"""Widgets: each posts small messages and knows no engine, no store and no screen."""
