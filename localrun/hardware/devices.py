@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from localrun.hardware.memory import available_memory, total_memory
+
 DeviceKind = Literal["gpu", "unified"]
 
 _GIB = 1 << 30
@@ -51,8 +53,4 @@ class Memory:
 
 def system_memory() -> Memory:
     """The RAM of this machine (or control group) now."""
-    import psutil
-
-    from localrun.hardware.memory import available_memory
-
-    return Memory(int(psutil.virtual_memory().total), available_memory())
+    return Memory(total_memory(), available_memory())

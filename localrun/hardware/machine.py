@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from localrun.hardware.cpu import physical_cores, usable_cpus
+from localrun.hardware.memory import total_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,12 @@ class Machine:
 @lru_cache(maxsize=1)
 def this_machine() -> Machine:
     """The machine this runs on, as far as this process may use it."""
-    import psutil
-
     return Machine(
         system=f"{platform.system()} {platform.machine()}",
         cpu=_cpu_name(),
         cores=physical_cores(),
         threads=usable_cpus(),
-        memory_gb=round(psutil.virtual_memory().total / 1e9),
+        memory_gb=round(total_memory() / 1e9),
         engine=_engine(),
     )
 

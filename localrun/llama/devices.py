@@ -7,13 +7,25 @@ device. Invariant: what is returned is plain values, so nothing of C outlives th
 from __future__ import annotations
 
 import ctypes
+import importlib.util
+import re
+from pathlib import Path
 from typing import Any
 
 from localrun.hardware.devices import Device, DeviceKind
 from localrun.llama.library import bindings
 
 # enum ggml_backend_dev_type: 0 CPU, 1 GPU, 2 integrated GPU, 3 accelerator library (BLAS, AMX), 4 meta.
+_GPU_LIBRARY = re.compile(r"(?:lib)?ggml-(?:cuda|hip|metal|vulkan|sycl|opencl|musa|cann|webgpu)\b")
 _KINDS: dict[int, DeviceKind] = {1: "gpu", 2: "unified"}
+
+
+def gpu_is_compiled_in() -> bool:
+    """Whether the engine was built with a GPU backend, told by its files alone: nothing is loaded."""
+    spec = importlib.util.find_spec("llama_cpp")
+    folders = (spec.submodule_search_locations if spec is not None else None) or []
+    files = (file.name for folder in folders for file in Path(folder, "lib").glob("*ggml-*"))
+    return any(_GPU_LIBRARY.match(name) for name in files)
 
 
 def gpu_devices() -> list[Device]:

@@ -12,21 +12,18 @@ from pathlib import Path
 
 from localrun.errors import DoesNotFitError, ModelFileError
 from localrun.gguf import GGUFHeader
+from localrun.hardware.correction import learn, memory_correction
 from localrun.hardware.cpu import physical_cores, usable_cpus
-from localrun.hardware.memory import available_memory, kv_bytes_per_token
-from localrun.llama.context import MAX_SEQUENCES, ContextOptions, LlamaContext
-from localrun.llama.library import supports_gpu
-from localrun.llama.model import ALL_LAYERS, LlamaModel
+from localrun.hardware.planner import LoadPlan, Planner, n_sequences
+from localrun.hardware.shape import model_shape
+from localrun.llama.buffers import buffer_sizes
+from localrun.llama.context import ContextOptions, LlamaContext
+from localrun.llama.devices import gpu_devices, gpu_is_compiled_in
+from localrun.llama.model import LlamaModel
 from localrun.params import EngineParams
 from localrun.responder import Warning_
 
-_MEMORY_SHARE = 0.8
-"""Share of the available memory that a context may take: the rest is for compute buffers and the user's programs."""
-_N_CTX_UNKNOWN = 4096
 _SMALLEST_START = 512
-_IDLE_SLOTS = {"full": 6, "window": 1, "state": 2}
-"""Sequences kept for their prefix. Each costs memory of its own where layers have a window or a state."""
-_SAVING_SLOTS = 1
 
 
 @dataclass(slots=True)
@@ -35,39 +32,40 @@ class Loaded:
 
     model: LlamaModel
     gpu_layers: int
+    plan: ContextPlan
+    bytes_taken: int
+    """By the weights, as the engine says."""
     warnings: list[Warning_] = field(default_factory=list)
 
 
 def load_model(
-    path: Path, header: GGUFHeader, params: EngineParams, progress: Callable[[float], bool] | None = None
+    path: Path,
+    params: EngineParams,
+    plan: ContextPlan,
+    progress: Callable[[float], bool] | None = None,
 ) -> Loaded:
-    """Read the weights. With automatic GPU layers, a card that is too small gets fewer, and says so."""
-    gpu = supports_gpu()
-    wanted = params.gpu_layers if params.gpu_layers is not None else (ALL_LAYERS if gpu else 0)
+    """Read the weights. With automatic GPU layers, a card that is too small after all gets fewer, and says so."""
+    wanted = plan.load.gpu_layers
     warnings = []
-    if params.gpu_layers and not gpu:
-        warnings.append(
-            Warning_(
-                "no_gpu", "--gpu-layers was given, but the engine was built without a GPU backend: it runs on the CPU"
-            )
-        )
+    if params.gpu_layers and not plan.planner.devices:
+        warnings.append(Warning_("no_gpu", "--gpu-layers was given, but the engine sees no GPU: it runs on the CPU"))
     tries = [wanted]
-    if params.gpu_layers is None and gpu:
-        n_layers = header.n_layers or 32
-        tries += [n_layers * 3 // 4, n_layers // 2, n_layers // 4, 0]
+    if params.gpu_layers is None and wanted:
+        tries += sorted({wanted * 3 // 4, wanted // 2, wanted // 4, 0} - {wanted}, reverse=True)
     for i, layers in enumerate(tries):
         try:
-            model = LlamaModel.load(path, gpu_layers=layers, use_mmap=params.use_mmap, progress=progress)
+            with buffer_sizes() as taken:
+                model = LlamaModel.load(path, gpu_layers=layers, use_mmap=params.use_mmap, progress=progress)
         except DoesNotFitError:
             if i + 1 == len(tries):
                 raise
-            message = f"{layers if layers < ALL_LAYERS else 'all'} layers do not fit on the GPU: trying {tries[i + 1]}"
+            message = f"{layers} layers do not fit on the GPU: trying {tries[i + 1]}"
             warnings.append(Warning_("fewer_gpu_layers", message))
             continue
         if not model.can_generate:
             model.close()
             raise ModelFileError(f"{path} is an embedding model: it cannot generate text")
-        return Loaded(model, layers, warnings)
+        return Loaded(model, layers, plan, taken.total, warnings)
     raise AssertionError("one of the tries returned or raised")
 
 
@@ -75,8 +73,13 @@ def load_model(
 class ContextPlan:
     """How long a sequence may get, and why."""
 
-    n_ctx: int
+    load: LoadPlan
+    planner: Planner
     warnings: tuple[Warning_, ...] = ()
+
+    @property
+    def n_ctx(self) -> int:
+        return self.load.n_ctx
 
 
 def plan_context(header: GGUFHeader, params: EngineParams) -> ContextPlan:
@@ -84,57 +87,58 @@ def plan_context(header: GGUFHeader, params: EngineParams) -> ContextPlan:
 
     Raises `DoesNotFitError` for a context that was asked for and does not fit.
     """
-    trained = header.n_ctx_train or _N_CTX_UNKNOWN
-    per_token = kv_bytes_per_token(header, params.kv_type)
-    room = int(available_memory() * _MEMORY_SHARE)
-    fits = room // per_token if per_token else trained
-    if params.n_ctx is None:
-        n_ctx = max(_SMALLEST_START, min(trained, fits))
-        if n_ctx < trained:
-            message = f"the context is {n_ctx:,} tokens instead of the trained {trained:,}: more does not fit in memory"
-            return ContextPlan(n_ctx, (Warning_("context_reduced", message),))
-        return ContextPlan(n_ctx)
-    if params.n_ctx > fits:
-        need = params.n_ctx * per_token / 1e9
-        raise DoesNotFitError(
-            f"a context of {params.n_ctx:,} tokens needs {need:.1f} GB of memory, {room / 1e9:.1f} GB are free",
-            hint=f"--ctx {fits // 256 * 256} fits" + ("" if params.kv_type == "q8_0" else "; --kv-type q8_0 halves it"),
-        )
-    if params.n_ctx > trained:
-        message = f"the context of {params.n_ctx:,} tokens is longer than the {trained:,} the model was trained with"
-        return ContextPlan(params.n_ctx, (Warning_("context_beyond_training", message),))
-    return ContextPlan(params.n_ctx)
+    devices = gpu_devices() if params.gpu_layers != 0 and gpu_is_compiled_in() else []
+    planner = Planner(model_shape(header), params, devices, correction=memory_correction())
+    load = planner.plan()
+    return ContextPlan(load, planner, tuple(Warning_(notice.code, notice.message) for notice in load.notices))
 
 
 def open_context(loaded: Loaded, header: GGUFHeader, params: EngineParams, n_ctx: int, n_first: int) -> LlamaContext:
-    """A context for sequences of up to `n_ctx` tokens; memory is taken for `n_first` tokens and grows from there."""
-    model = loaded.model
-    kind = "state" if model.keeps_state else "window" if model.n_swa else "full"
-    n_seq_max = min(MAX_SEQUENCES, params.n_parallel + _IDLE_SLOTS[kind] + _SAVING_SLOTS)
+    """A context for sequences of up to `n_ctx` tokens; memory is taken for `n_first` tokens and grows from there.
+
+    Where memory runs out after all, an automatic context is halved, with a warning in `loaded`. Raises
+    `DoesNotFitError` for one that was asked for, and when not even the smallest can be had.
+    """
+    while True:
+        try:
+            return _make_context(loaded, header, params, n_ctx, n_first)
+        except DoesNotFitError:
+            if params.n_ctx is not None or n_ctx <= _SMALLEST_START:
+                raise
+            shorter = max(_SMALLEST_START, n_ctx // 2)
+            message = f"a context of {n_ctx:,} tokens does not fit in memory: trying {shorter:,}"
+            loaded.warnings.append(Warning_("context_reduced", message))
+            n_ctx, n_first = shorter, min(n_first, shorter * params.n_parallel)
+
+
+def _make_context(loaded: Loaded, header: GGUFHeader, params: EngineParams, n_ctx: int, n_first: int) -> LlamaContext:
+    planner = loaded.plan.planner
     n_cells = n_ctx * params.n_parallel
-    start = n_cells if _fixed_length(header) else max(_SMALLEST_START, -(-n_first // 256) * 256)
+    start = n_cells if _fixed_length(header) else min(n_cells, max(_SMALLEST_START, -(-n_first // 256) * 256))
     cores = physical_cores()
-    threads = params.threads or cores
     flash = params.flash_attention
     if flash is None and not loaded.gpu_layers:
-        # Measured on CPU at depth 512: decoding 112 tokens/s without, 86 with; prefill about equal.
-        flash = False
-    return LlamaContext(
-        model,
-        ContextOptions(
-            n_ctx_seq=n_ctx,
-            n_cells=n_cells,
-            n_cells_start=start,
-            n_seq_max=n_seq_max,
-            n_batch=params.n_batch,
-            n_ubatch=params.n_ubatch,
-            threads=threads,
-            threads_prefill=params.threads or min(usable_cpus(), 2 * cores),
-            n_outputs_max=max(32, 16 * params.n_parallel),
-            kv_type=params.kv_type,
-            flash_attention=flash,
-        ),
+        # Measured on CPU at depth 512: decoding 112 tokens/s without, 86 with; prefill about equal. Only a context
+        # whose attention scores would not fit in memory turns it on.
+        flash = loaded.plan.load.flash_attention
+    options = ContextOptions(
+        n_ctx_seq=n_ctx,
+        n_cells=n_cells,
+        n_cells_start=start,
+        n_seq_max=n_sequences(planner.shape, params.n_parallel),
+        n_batch=params.n_batch,
+        n_ubatch=params.n_ubatch,
+        threads=params.threads or cores,
+        threads_prefill=params.threads or min(usable_cpus(), 2 * cores),
+        n_outputs_max=max(32, 16 * params.n_parallel),
+        kv_type=params.kv_type,
+        flash_attention=flash,
     )
+    with buffer_sizes() as taken:
+        context = LlamaContext(loaded.model, options)
+    planned = planner.placement(start // params.n_parallel, loaded.gpu_layers, flash=bool(flash or loaded.gpu_layers))
+    learn(planned.total, loaded.bytes_taken + taken.total)
+    return context
 
 
 def _fixed_length(header: GGUFHeader) -> bool:

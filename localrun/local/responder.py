@@ -265,7 +265,7 @@ class LocalResponder:
 
         try:
             check_small_weights(self._header)
-            loaded = load_model(self._file.path, self._header, self._params, progress)
+            loaded = load_model(self._file.path, self._params, self._plan, progress)
         except BaseException as error:  # handed to whoever waits for the model
             self._loaded.set_exception(error)
             return
