@@ -93,15 +93,12 @@ def _hub(path: Path) -> Removal:
     snapshot = next(parent for parent in path.parents if parent.parent.name == "snapshots")
     names = {file.path.relative_to(snapshot) for file in parse_set(path)}
     cache = scan_cache_dir(hub_cache_folder())
-    files = [
-        file
-        for repo in cache.repos
-        if repo.repo_path == snapshot.parent.parent
-        for revision in repo.revisions
-        for file in revision.files
-        if file.file_path.relative_to(revision.snapshot_path) in names
-    ]
-    strategy = cache.delete_files(*files)
+    revisions = [r for repo in cache.repos if repo.repo_path == snapshot.parent.parent for r in repo.revisions]
+    files = [f for r in revisions for f in r.files if f.file_path.relative_to(r.snapshot_path) in names]
+    if len(files) == sum(len(revision.files) for revision in revisions):
+        strategy = cache.delete_revisions(*(revision.commit_hash for revision in revisions))
+    else:
+        strategy = cache.delete_files(*files)
 
     def execute() -> None:
         try:

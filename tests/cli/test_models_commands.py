@@ -219,7 +219,9 @@ def test_rm_asks_or_needs_yes_and_frees_the_space(localrun: Localrun, hub: Serve
     assert not path.exists()
     assert not blob.exists()
     assert kept.exists(), "the other quantization of the same repository stays"
-    assert "is not on this machine" in localrun("rm", NAME, "--yes", code=3).stderr
+    localrun("rm", "hf:o/tiny-GGUF:Q8_0", "--yes")
+    assert not kept.parent.parent.parent.exists(), "the last one takes the repository's folder with it"
+    assert "is not on this machine" in localrun("rm", "hf:o/tiny-GGUF", "--yes", code=3).stderr
 
 
 def test_rm_deletes_no_file_of_the_users_own(localrun: Localrun, tmp_path: Path) -> None:
