@@ -26,16 +26,18 @@ N_PROMPTS, LENGTH = 4, 48
 def record(folder: Path, out: Path, llama_cpp: Path) -> None:
     """Logits, token ids, and the converter's tensors and metadata, with its own way to find the pre-tokenizer."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
     texts = tiny.load("texts")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     ids = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     flat = [token for row in ids for token in row]
     prompts = [flat[i * 500 : i * 500 + LENGTH] for i in range(N_PROMPTS)]
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    cls = AutoModelForCausalLM if "CausalLM" in (folder / "config.json").read_text() else AutoModel
+    model = cls.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.inference_mode():
-        logits = [model(torch.tensor([prompt])).logits[0].numpy() for prompt in prompts]
+        results = [model(torch.tensor([prompt])) for prompt in prompts]
+    logits = [(r.logits if hasattr(r, "logits") else r.last_hidden_state)[0].numpy() for r in results]
     sys.path[:0] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     for name in [m for m in sys.modules if m.split(".")[0] == "gguf"]:
         del sys.modules[name]
@@ -82,7 +84,9 @@ def check(folder: Path, recorded: Path) -> None:
             ids = [engine.tokenize(vocabulary, text, add_special=False) for text in texts]
         wrong = [text for text, a, b in zip(texts, ids, described["ids"], strict=True) if a != b]
         say(f"token ids: {len(texts) - len(wrong)} of {len(texts)} texts equal {wrong[:3]}")
-        difference = np.abs(engine.logits(path, described["prompts"]) - data["logits"])
+        difference = np.abs(
+            engine.logits(path, described["prompts"], hidden=model.architecture == "bert") - data["logits"]
+        )
     say(f"logits: largest difference {difference.max():.2e}, their deviation {data['logits'].std():.2f}")
 
 

@@ -7,6 +7,7 @@ format; knows nothing of the product.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import lzma
 import zlib
@@ -20,8 +21,9 @@ import numpy.typing as npt
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
+@functools.cache
 def load(name: str) -> Any:
-    """A recorded fixture."""
+    """A recorded fixture. Shared by all who ask: not to be changed."""
     return json.loads(lzma.decompress((FIXTURES / f"{name}.json.xz").read_bytes()))
 
 
