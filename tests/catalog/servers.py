@@ -138,6 +138,11 @@ class _Handler(BaseHTTPRequestHandler):
                 faults.status = faults.status_after_cut
 
 
+def _is_large(name: str) -> bool:
+    """Whether the hub keeps the file in its large-file storage, named by SHA-256."""
+    return name.endswith((".gguf", ".safetensors"))
+
+
 class _HubHandler(_Handler):
     """The parts of the hub's interface that its client uses to list and to fetch."""
 
@@ -160,15 +165,13 @@ class _HubHandler(_Handler):
         if self.served.private or not files:
             self.send_status(401, {"X-Error-Code": "RepoNotFound"})
             return
-        siblings = [
-            {
-                "rfilename": name,
-                "size": len(content),
-                "blobId": hashlib.sha1(content).hexdigest(),
-                "lfs": {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134},
-            }
-            for name, content in files.items()
-        ]
+        siblings = []
+        for name, content in files.items():
+            sibling = {"rfilename": name, "size": len(content), "blobId": hashlib.sha1(content).hexdigest()}
+            if _is_large(name):
+                digest = hashlib.sha256(content).hexdigest()
+                sibling["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 134}
+            siblings.append(sibling)
         self.send_json({"id": repo, "sha": COMMIT, "siblings": siblings})
 
     def send_model(self, repo: str, name: str, body: bool) -> None:
@@ -178,8 +181,12 @@ class _HubHandler(_Handler):
         elif content is None:
             self.send_status(404, {"X-Error-Code": "EntryNotFound"})
         else:
-            digest = hashlib.sha256(content).hexdigest()
-            headers = {"X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(content))}
+            headers = {"X-Repo-Commit": COMMIT}
+            if _is_large(name):
+                digest = hashlib.sha256(content).hexdigest()
+                headers |= {"X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(content))}
+            else:
+                self.served.etags[f"/{repo}/{name}"] = f'"{hashlib.sha1(content).hexdigest()}"'
             self.send_file(f"/{repo}/{name}", content, headers, body)
 
     def send_json(self, value: object) -> None:

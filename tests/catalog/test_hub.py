@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from localrun.catalog import resolve
-from localrun.catalog.hub_cache import hub_cache_folder
+from localrun.catalog.hub import fetch_checkpoint
+from localrun.catalog.hub_cache import find_checkpoint, hub_cache_folder
 from localrun.errors import FetchError, GatedModelError, IntegrityError, ModelNotFoundError, OfflineError
 from localrun.gguf import known_sha256, read_header
 from tests.catalog.conftest import Recorder
@@ -83,6 +84,28 @@ def test_a_split_model_is_fetched_whole(hub: Served, tmp_path: Path) -> None:
     hub.requests.clear()
     assert resolve("hf:o/split-GGUF/Q6_K/big-Q6_K-00002-of-00003.gguf").path == model.path
     assert hub.requests == []
+
+
+def test_a_checkpoint_is_fetched_without_what_no_converter_needs(hub: Served, progress: Recorder) -> None:
+    files = {
+        "config.json": b"{}", "tokenizer.json": b'{"a": 1}', "chat_template.jinja": b"{{ x }}",
+        "model-00001-of-00002.safetensors": b"1" * 1000, "model-00002-of-00002.safetensors": b"2" * 1000,
+        "pytorch_model.bin": b"p", "consolidated.safetensors": b"c", "original/params.json": b"{}", "README.md": b"#",
+    }  # fmt: skip
+    for name, content in files.items():
+        hub.files[f"/o/check/{name}"] = content
+    folder = fetch_checkpoint("o/check", progress)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == {n: files[n] for n in list(files)[:5]}
+    assert find_checkpoint("o/check") == folder
+    hub.requests.clear()
+    assert fetch_checkpoint("o/check", progress) == folder
+    assert not [path for method, path, _ in hub.requests if method == "GET" and "/resolve/" in path]
+
+
+def test_a_repository_without_a_checkpoint_is_told(hub: Served, progress: Recorder) -> None:
+    with pytest.raises(ModelNotFoundError, match="has no safetensors files"):
+        fetch_checkpoint("o/tiny-GGUF", progress)
+    assert find_checkpoint("o/tiny-GGUF") is None
 
 
 def test_a_broken_connection_is_taken_up_again(hub: Served, big_model: bytes) -> None:
