@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,6 +113,8 @@ class Conversion:
         self.collects_matrix = self._matrix is None and str(settings.imatrix) == "auto" and self._would_use_matrix()
         self.plan = self._plan(pending=self.collects_matrix)
         self.warnings = list(self.plan.warnings)
+        if not self._predicts_tokens() and (settings.report or str(settings.imatrix) == "auto"):
+            self.warnings.append("the model predicts no tokens: no importance matrix, no quality report")
         self._checked = False
         self._kept_matrix: Path | None = None
 
@@ -155,6 +158,18 @@ class Conversion:
             warnings=self.warnings,
         )
 
+    def _base_name(self) -> str:
+        """The source, with the float type that most of it is stored in."""
+        kinds = Counter[str]()
+        for tensor in self.model.tensors:
+            kinds[tensor.source_type.name.lower()] += tensor.n_values
+        pruned = ", pruned" if self._kept_layers is not None else ""
+        return f"{self.source.resolve().name} ({kinds.most_common(1)[0][0]}{pruned})"
+
+    def _predicts_tokens(self) -> bool:
+        entry = self.model.metadata.get(f"{self.model.architecture}.attention.causal")
+        return entry is None or bool(entry.value)
+
     def _given_matrix(self) -> ImportanceMatrix | None:
         if str(self.settings.imatrix) in {"auto", "off"}:
             return None
@@ -162,7 +177,7 @@ class Conversion:
         return matrix if self._kept_layers is None else matrix.renumbered(self._kept_layers)
 
     def _would_use_matrix(self) -> bool:
-        if self.recipe.mix is None or not self.recipe.mix.quantizes:
+        if self.recipe.mix is None or not self.recipe.mix.quantizes or not self._predicts_tokens():
             return False
         return any(
             planned.choice.type not in IGNORE_MATRIX and planned.choice.type != planned.choice.tensor.source_type
@@ -173,7 +188,7 @@ class Conversion:
         """A report compares; where every tensor keeps its type there is nothing to compare."""
         changed = any(p.choice.type != p.choice.tensor.source_type for p in self.plan.tensors)
         quantized = self.recipe.mix is not None and self.recipe.mix.quantizes
-        return self.settings.report and changed and quantized
+        return self.settings.report and changed and quantized and self._predicts_tokens()
 
     def _needs_base_file(self) -> bool:
         is_own_base = self.source.is_file() and self._kept_layers is None
@@ -249,6 +264,7 @@ class Conversion:
             report = measure(
                 base,
                 self.plan.files[0].path,
+                base_name=self._base_name(),
                 errors={name: error.relative for name, error in done.errors.items()},
                 plan=self.plan,
                 threads=self.threads,

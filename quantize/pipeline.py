@@ -31,7 +31,7 @@ _SYNC_SECONDS = 5.0
 """How much work an interruption may cost."""
 
 _ERROR_STRIDE = 4
-"""Every fourth slab is decoded again to measure its error: enough for a mean, cheap beside the rounding."""
+"""Every fourth slab of a tensor is decoded again to measure its error: enough for a mean, and cheap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,9 @@ class Slab:
     """Rows of one tensor that are handled together."""
 
     number: int
+    """In the whole output."""
+    index: int
+    """In its tensor."""
     file: int
     planned: PlannedTensor
     start: int
@@ -184,8 +187,8 @@ def _slabs(files: Sequence[PlannedFile]) -> Iterator[Slab]:
             tensor = planned.choice.tensor
             unit = tensor.row_multiple
             rows = max(SLAB_VALUES // tensor.n_cols // unit * unit, unit)
-            for start in range(0, tensor.n_rows, rows):
-                yield Slab(number, index, planned, start, min(start + rows, tensor.n_rows))
+            for within, start in enumerate(range(0, tensor.n_rows, rows)):
+                yield Slab(number, within, index, planned, start, min(start + rows, tensor.n_rows))
                 number += 1
 
 
@@ -266,7 +269,7 @@ class _Workers:
         else:
             rows = tensor.read(slab.start, slab.stop)
             blocks = round_rows(tensor, kind, rows, slab.start, self._weights.of(tensor, kind))
-            if self._measure_error and kind not in FLOAT_TYPES and slab.number % _ERROR_STRIDE == 0:
+            if self._measure_error and kind not in FLOAT_TYPES and slab.index % _ERROR_STRIDE == 0:
                 error = _error(rows, ggml.dequantize_rows(kind, blocks, tensor.n_cols))
         expected = (slab.stop - slab.start) * slab.planned.row_bytes
         if blocks.nbytes != expected:

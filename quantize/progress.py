@@ -11,7 +11,7 @@ class Progress:
     """How far one stage is. Work is counted in whatever the stage counts (weights, tokens)."""
 
     stage: str
-    """`base`, `calibration text`, `importance`, `quantize`, `report`."""
+    """`base`, `calibration text`, `importance`, `quantize`, `evaluation text`, `report`."""
     detail: str
     """What was just worked on: a tensor, a slice."""
     done: int

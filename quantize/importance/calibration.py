@@ -14,27 +14,34 @@ from quantize.importance import texts
 from quantize.importance.collect import CHUNK
 from quantize.importance.generate import generate
 from quantize.progress import ProgressCallback
-from quantize.runtime import LoadedModel, Tokens
+from quantize.runtime import LoadedModel, Tokens, fits_in_memory
 
 N_CHUNKS = 40
 """Chunks by default: 20,480 tokens, a minute or two for a small model on a CPU."""
 
 N_CHUNKS_FROM_FILE = 128
 
+_NOTHING = np.empty(0, np.int32)
+
 
 def default_chunks(
-    model: LoadedModel, *, threads: int, n_chunks: int = N_CHUNKS, progress: ProgressCallback | None = None
+    model: LoadedModel, *, threads: int, n_chunks: int | None = None, progress: ProgressCallback | None = None
 ) -> tuple[list[Tokens], tuple[str, ...]]:
-    """A fifth of the model's own text, the rest prose and code. Returns the chunks and what to call them."""
-    own = max(n_chunks // 5, 1)
+    """A fifth of the model's own text, the rest prose and code. Returns the chunks and what to call them.
+
+    A model that does not fit in memory writes nothing: it would be read from the disk for every token.
+    """
+    n_chunks = n_chunks or N_CHUNKS
+    own = max(n_chunks // 5, 1) if fits_in_memory(model.path) else 0
     found = max((n_chunks - own) // 2, 1)
     streams = [
-        (own, generate(model, own * CHUNK, held_out=False, threads=threads, progress=progress)),
+        (own, generate(model, own * CHUNK, held_out=False, threads=threads, progress=progress) if own else _NOTHING),
         (found, model.tokenize(texts.prose(held_out=False))),
         (found, model.tokenize(texts.code(held_out=False))),
     ]
-    names = ("localrun: written by the model", "localrun: Python language reference", "localrun: Python library")
-    return [chunk for share, stream in streams for chunk in split_chunks(stream)[:share]], names
+    names = ("written by the model", "Python language reference", "Python library")
+    chunks = [chunk for share, stream in streams for chunk in split_chunks(stream)[:share]]
+    return chunks, tuple(f"localrun: {name}" for name in names[0 if own else 1 :])
 
 
 def file_chunks(model: LoadedModel, path: Path) -> tuple[list[Tokens], tuple[str, ...]]:

@@ -70,14 +70,13 @@ def generate(
     """
     writer = _Writer(model, held_out, max_length)
     started = time.monotonic()
+    stage = "evaluation text" if held_out else "calibration text"
     with model.open(n_ctx=max_length, n_seq=_SLOTS, threads=threads) as session:
         while writer.n_written < n_tokens:
             writer.step(session)
-            if progress is not None and writer.steps % 16 == 0:
-                done = min(writer.n_written, n_tokens)
-                progress(
-                    Progress("calibration text", "written by the model", done, n_tokens, time.monotonic() - started)
-                )
+            done = min(writer.n_written, n_tokens)
+            if progress is not None and (writer.steps % 16 == 0 or done == n_tokens):
+                progress(Progress(stage, "written by the model", done, n_tokens, time.monotonic() - started))
     return writer.all_tokens()[:n_tokens]
 
 

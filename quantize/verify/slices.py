@@ -10,21 +10,28 @@ from quantize.importance.calibration import split_chunks
 from quantize.importance.collect import CHUNK
 from quantize.importance.generate import generate
 from quantize.progress import ProgressCallback
-from quantize.runtime import LoadedModel, Tokens
+from quantize.runtime import LoadedModel, Tokens, fits_in_memory
 
 CHUNKS_PER_SLICE = 6
 """255 scored positions each: 4,590 positions in three slices."""
 
 
 def default_slices(
-    model: LoadedModel, *, threads: int, chunks: int = CHUNKS_PER_SLICE, progress: ProgressCallback | None = None
+    model: LoadedModel, *, threads: int, chunks: int | None = None, progress: ProgressCallback | None = None
 ) -> dict[str, list[Tokens]]:
-    """Three slices; the chat is written by the base model with prompts and a seed kept for this."""
-    return {
+    """Three slices; the chat is written by the base model with prompts and a seed kept for this.
+
+    Without the chat where the base does not fit in memory, and would be read from the disk for every token.
+    """
+    chunks = chunks or CHUNKS_PER_SLICE
+    found = {
         "prose": split_chunks(model.tokenize(texts.prose(held_out=True)))[:chunks],
         "code": split_chunks(model.tokenize(texts.code(held_out=True)))[:chunks],
-        "chat": split_chunks(generate(model, chunks * CHUNK, held_out=True, threads=threads, progress=progress)),
     }
+    if fits_in_memory(model.path):
+        chat = generate(model, chunks * CHUNK, held_out=True, threads=threads, progress=progress)
+        found["chat"] = split_chunks(chat)
+    return found
 
 
 def file_slices(model: LoadedModel, paths: list[Path], *, chunks: int | None = None) -> dict[str, list[Tokens]]:

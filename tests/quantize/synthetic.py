@@ -71,7 +71,7 @@ def llama(
     def weight(*shape: int) -> np.ndarray:
         return rng.standard_normal(shape, dtype=np.float32) * np.float32(2.0 / shape[-1] ** 0.5)
 
-    parts: list[tuple[str, np.ndarray]] = [("token_embd.weight", weight(258, embd) * 8)]
+    parts: list[tuple[str, np.ndarray]] = [("token_embd.weight", weight(258, embd))]
     for i in range(n_layer):
         block = f"blk.{i}."
         parts += [(block + "attn_norm.weight", np.ones(embd)), (block + "ffn_norm.weight", np.ones(embd))]
@@ -86,7 +86,7 @@ def llama(
             parts += [(block + "ffn_down.weight", weight(embd, ff))]
     parts.append(("output_norm.weight", np.ones(embd)))
     if not tied:
-        parts.append(("output.weight", weight(258, embd) * 4))
+        parts.append(("output.weight", weight(258, embd)))
     numbers = {
         "block_count": n_layer,
         "context_length": 2048,
