@@ -155,10 +155,14 @@ class FakeBackend:
         return sorted((cell for cell in self.cells if seq in cell.seqs), key=lambda cell: cell.pos)
 
     def _forget_window(self, seq: int) -> None:
+        # As llama.cpp does: a cell that is overwritten takes every earlier position of its sequence with it, so that
+        # what a sequence has is always without gaps.
         last = self.last_position(seq)
-        for cell in self._of(seq):
-            if cell.pos <= last - self.n_window and cell.seqs == {seq}:
-                cell.seqs.clear()
+        held = self._of(seq)
+        lost = max((c.pos for c in held if c.pos <= last - self.n_window and c.seqs == {seq}), default=-1)
+        for cell in held:
+            if cell.pos <= lost:
+                cell.seqs.discard(seq)
         self.cells = [cell for cell in self.cells if cell.seqs]
 
     def _predict(self, seq: int, pos: int) -> Logits:

@@ -19,6 +19,7 @@ from localrun.engine.prefix_tree import common_prefix
 from localrun.engine.scheduler import Scheduler, Work
 from localrun.engine.sequence import Sequence, Status
 from localrun.engine.slots import Slots
+from localrun.engine.threads import ThreadGovernor
 from localrun.errors import ContextOverflowError, EngineError, LocalrunError
 from localrun.params import OverflowPolicy
 
@@ -29,8 +30,11 @@ _WORTH_WAITING = 32
 class Engine:
     """Runs sequences on a backend. One thread calls it."""
 
-    def __init__(self, backend: Backend, *, n_parallel: int, n_chunk: int = 512) -> None:
+    def __init__(
+        self, backend: Backend, *, n_parallel: int, n_chunk: int = 512, governor: ThreadGovernor | None = None
+    ) -> None:
         self._backend = backend
+        self._governor = governor
         self._table = backend.table
         self._slots = Slots(backend, n_parallel)
         self._scheduler = Scheduler(backend.n_batch, n_chunk)
@@ -74,6 +78,8 @@ class Engine:
         works = self._scheduler.plan(self._running)
         if not works:
             return
+        if self._governor is not None and self._governor.update():
+            self._backend.set_threads(self._governor.threads, self._governor.threads_prefill)
         started = time.perf_counter()
         for work in works:
             work.sequence.times.started = work.sequence.times.started or started
@@ -87,13 +93,18 @@ class Engine:
         elif outcome is Decoded.ABORTED:
             self._resync(works)
         else:
-            self._scheduler.observe(works, time.perf_counter() - started)
+            self._observe(works, time.perf_counter() - started)
             for work in works:
                 self._advance(work)
 
     def everybody(self) -> list[Sequence]:
         """All sequences that have not ended."""
         return [*self._running, *self._waiting]
+
+    def _observe(self, works: list[Work], seconds: float) -> None:
+        self._scheduler.observe(works, seconds)
+        if self._governor is not None:
+            self._governor.observe(sum(len(work.span.tokens) for work in works), seconds)
 
     def forget_prefixes(self) -> None:
         """Drop everything that is kept for reuse only."""

@@ -21,7 +21,10 @@ from localrun.engine.engine import Engine
 from localrun.engine.sequence import Sequence
 from localrun.engine.worker import EngineWorker
 from localrun.errors import UsageError
+from localrun.engine.threads import ThreadGovernor
 from localrun.gguf import GGUFHeader, known_sha256, read_header
+from localrun.hardware.cpu import physical_cores, usable_cpus
+from localrun.hardware.load import LoadProbe
 from localrun.llama.context import LlamaContext
 from localrun.local.answer import Answer, Sink
 from localrun.local.loading import Loaded, load_model, open_context, plan_context
@@ -73,6 +76,10 @@ class LocalResponder:
         self._answers: list[Answer] = []
         self._worker: EngineWorker | None = None
         self._context: LlamaContext | None = None
+        # Made early: its first look at the load spans the time it takes to load the model.
+        cores = physical_cores()
+        n_prefill = min(usable_cpus(), 2 * cores)
+        self._governor = ThreadGovernor(cores, LoadProbe().others, fixed=self._params.threads, n_prefill=n_prefill)
         self._loaded: Future[Loaded] = Future()
         self._load_s = 0.0
         self._loader = threading.Thread(target=self._load, name="localrun-loader", daemon=True)
@@ -251,7 +258,12 @@ class LocalResponder:
                 wanted = n_prompt + (max_tokens if max_tokens is not None else _FIRST_ANSWER) + 1
                 n_first = min(self._plan.n_ctx, wanted) * self._params.n_parallel
                 self._context = open_context(self.wait_loaded(), self._header, self._params, self._plan.n_ctx, n_first)
-                engine = Engine(self._context, n_parallel=self._params.n_parallel, n_chunk=self._params.n_ubatch)
+                engine = Engine(
+                    self._context,
+                    n_parallel=self._params.n_parallel,
+                    n_chunk=self._params.n_ubatch,
+                    governor=self._governor,
+                )
                 self._worker = EngineWorker(engine, self._context)
             return self._worker
 

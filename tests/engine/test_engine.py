@@ -137,7 +137,9 @@ def test_ignoring_the_end_gives_exactly_the_tokens_asked_for() -> None:
         (b"STOP here", ("STOP",), "", "STOP"),
     ],
 )
-def test_stop_strings_end_the_text_before_them(answer: bytes, stops: tuple[str, ...], text: str, stop: str | None) -> None:
+def test_stop_strings_end_the_text_before_them(
+    answer: bytes, stops: tuple[str, ...], text: str, stop: str | None
+) -> None:
     backend = FakeBackend()
     backend.script[b"?"] = answer
     sequence, listener = make(b"?", GenerationParams(sampling=GREEDY, stop=stops))

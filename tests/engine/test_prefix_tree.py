@@ -11,7 +11,9 @@ TOKENS = st.lists(st.integers(0, 2), max_size=12)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.none() | TOKENS), max_size=30), TOKENS)
-def test_the_tree_finds_what_a_plain_search_finds(changes: list[tuple[int, list[int] | None]], wanted: list[int]) -> None:
+def test_the_tree_finds_what_a_plain_search_finds(
+    changes: list[tuple[int, list[int] | None]], wanted: list[int]
+) -> None:
     tree, plain = PrefixTree(), {}
     for slot, tokens in changes:
         if tokens is None:
