@@ -9,19 +9,20 @@ character: characters of a message cannot take part in a token there. When both 
 from a message, not even half of one at its edge: done. Otherwise the text is cut at the control tokens of the template
 alone (the tokenizer cuts there first too, so no ordinary token changes), and the stretches in between that hold a
 look-alike are tokenized as plain text. Where a template compares or cuts its messages their places are unknown: then
-the first character of each look-alike is a private-use one while the template works, and is put back after the cut.
+private-use characters stand for those of a look-alike while the template works, and are replaced after the cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect, bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from localrun.chat.messages import Message, Notice
 from localrun.chat.provenance import Marks, Span
 from localrun.chat.template import ChatTemplate, Prompt
-from localrun.errors import InputError
+from localrun.errors import InputError, TemplateError
 
 MARKED_TEXT = Notice(
     "marked_text",
@@ -68,10 +69,7 @@ class PromptEncoder:
             if self._controls(ids) != self._controls(self._ids(_skeleton(prompt.text, prompt.spans))):
                 ids = self._protected(prompt.text, prompt.spans)
         else:
-            texts = [text for m in (*messages, *([prefill] if prefill else [])) for text in (m.content, m.reasoning)]
-            mask = _Mask([self._template.source, prompt.text, *texts])
-            if any(self._masked(text, mask) != text for text in texts):
-                prompt, ids = self._masked_prompt(prompt, messages, prefill, options, mask)
+            prompt, ids = self._untraced(prompt, ids, messages, {"prefill": prefill, **options})
         return EncodedPrompt(self._with_bos(ids), prompt)
 
     def encode_raw(self, text: bytes) -> list[int]:
@@ -106,32 +104,65 @@ class PromptEncoder:
 
     def _protected(self, text: str, spans: Sequence[Span]) -> list[int]:
         """Tokenize a text in which some control tokens lie inside the spans, or reach into one."""
-        places = list(self._places(text))
-        foreign = [place for place in places if any(place[0] < end and start < place[1] for start, end in spans)]
-        made = [place for place in places if place not in foreign]
-        return self._join([(text[a:b], any(a <= p < b for p, _ in foreign)) for a, b in _between(made, len(text))])
+        ends = [end for _, end in spans]
+        made: list[Span] = []
+        foreign: list[int] = []
+        for start, end in self._places(text):
+            after = bisect(ends, start)  # the first span that ends after the place begins
+            if after < len(spans) and spans[after][0] < end:
+                foreign.append(start)
+            else:
+                made.append((start, end))
+        return self._join(
+            [(text[a:b], bisect_left(foreign, a) < bisect_left(foreign, b)) for a, b in _between(made, len(text))]
+        )
 
-    def _masked_prompt(
-        self, plain: Prompt, messages: Sequence[Message], prefill: Message | None, options: dict[str, Any], mask: _Mask
+    def _untraced(
+        self, plain: Prompt, ids: list[int], messages: Sequence[Message], options: dict[str, Any]
     ) -> tuple[Prompt, list[int]]:
-        """Render with every look-alike masked; the masks show later where they are."""
-        *told, last = [
-            replace(m, content=self._masked(m.content, mask), reasoning=self._masked(m.reasoning, mask))
-            for m in (*messages, prefill or Message("assistant", ""))
-        ]
-        masked = self._template.render(told, prefill=last, **options)
+        """Tokenize a prompt in which the places of the messages are not known.
+
+        With every character of the messages disguised, the control tokens are the template's own. The least disguise
+        that gives the same ones is taken: none; look-alikes; whatever a control token could begin or end with.
+        """
+        mask = _Mask(
+            [self._template.source, plain.text, *(text for m in messages for text in (m.content, m.reasoning))]
+        )
+        controls = self._controls(ids)
+        try:
+            own = self._controls(self._ids(self._template.render(messages, disguise=mask.all_of, **options).text))
+        except TemplateError:
+            own = None
+        if own == controls:
+            return plain, ids
+        borders = {
+            text[i] for token in {*controls, *(own or ())} if (text := self._written_form(token)) for i in (0, -1)
+        }
+
+        def no_look_alikes(text: str) -> str:
+            return self._masked(text, mask)
+
+        def no_borders(text: str) -> str:
+            return mask.hide(text, borders)
+
+        for disguise in (no_look_alikes, no_borders):
+            masked = self._template.render(messages, disguise=disguise, **options)
+            if own == self._controls(self._ids(masked.text)):
+                break
         made = list(self._places(masked.text))
         pieces = [masked.text[a:b] for a, b in _between(made, len(masked.text))]
         text = mask.lifted(masked.text)
         notices = plain.notices if text == plain.text else (*masked.notices, MARKED_TEXT)
-        ids = self._join([(mask.lifted(piece), mask.is_in(piece)) for piece in pieces])
-        return replace(masked, text=text, spans=None, notices=notices), ids
+        joined = self._join([(mask.lifted(piece), mask.is_in(piece)) for piece in pieces])
+        return replace(masked, text=text, notices=notices), joined
 
     def _masked(self, text: str, mask: _Mask) -> str:
         """The text without anything in it that would be tokenized as a control token."""
         while places := list(self._places(text)):
+            characters = list(text)
             for start, _ in places:
-                text = text[:start] + mask.of(text[start]) + text[start + 1 :]
+                characters[start] = mask.of(characters[start])
+            text = "".join(characters)
         return text
 
     def _join(self, pieces: list[tuple[str, bool]]) -> list[int]:
@@ -177,8 +208,16 @@ class _Mask:
             self._hidden[self._stand_ins[character]] = character
         return self._stand_ins[character]
 
+    def hide(self, text: str, characters: Iterable[str]) -> str:
+        """The text with a stand-in for each of these characters."""
+        return text.translate({ord(character): self.of(character) for character in characters})
+
+    def all_of(self, text: str) -> str:
+        """The text with a stand-in for everything but white space."""
+        return self.hide(text, {character for character in text if not character.isspace()})
+
     def is_in(self, text: str) -> bool:
-        return any(stand_in in text for stand_in in self._hidden)
+        return not self._hidden.keys().isdisjoint(text)
 
     def lifted(self, text: str) -> str:
         return text.translate({ord(stand_in): character for stand_in, character in self._hidden.items()})

@@ -33,16 +33,16 @@ class Marks:
                 used.update(_PRIVATE_CHARACTER.findall(text))
         self._free = (chr(code) for code in chain(*_PRIVATE) if chr(code) not in used)
         self._ends: dict[str, str] = {}
-        self._starts: dict[int, str] = {}
+        self._starts: dict[str, list[str]] = {}  # text -> a mark for each time it was given
 
-    def around(self, key: int, text: str) -> str:
+    def around(self, text: str) -> str:
         """Mark a text, inside the white space at its ends, so that a template that trims it trims as before."""
         inner = text.strip(_SPACES)
         if not inner:
             return text
         start, end = self.single(), self.single()
         self._ends[start] = end
-        self._starts[key] = start
+        self._starts.setdefault(text, []).append(start)
         at = text.index(inner)
         return f"{text[:at]}{start}{inner}{end}{text[at + len(inner) :]}"
 
@@ -55,10 +55,10 @@ class Marks:
                 "the conversation has too many messages, or private-use characters, to be traced"
             ) from None
 
-    def missing(self, marked: str) -> set[int]:
-        """The keys of the texts that are nowhere in the rendering. A blank text is never missing."""
+    def missing(self, marked: str) -> set[str]:
+        """The texts that are nowhere in the rendering. A blank text is never missing."""
         shown = set(_PRIVATE_CHARACTER.findall(marked))
-        return {key for key, start in self._starts.items() if start not in shown}
+        return {text for text, starts in self._starts.items() if not shown.intersection(starts)}
 
     def locate(self, marked: str, plain: str) -> tuple[Span, ...] | None:
         """The places of the marked texts in the plain rendering, in order.

@@ -122,7 +122,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         **kwargs: Any,
     ) -> Any:
         meter = __self.meter
-        meter.spend(5)
+        meter.spend(20)
         if not isinstance(__obj, LoopContext):
             for value in (*args, *kwargs.values()):
                 meter.check(value)
@@ -168,7 +168,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             meter.spend(5)
             for value in values:
                 if isinstance(value, str | list | tuple | dict) and name not in _FILTERS_THAT_LOOK:
-                    meter.spend(len(value) // (64 if isinstance(value, str) else 1))
+                    meter.spend(len(value) // 64 if isinstance(value, str) else 4 * len(value))
                 if isinstance(value, int) and abs(value) > _MAX_ARGUMENT and name not in _NUMBERS_OF_ANY_SIZE:
                     raise LimitExceededError(f"the filter {name!r} is given the number {value}")
             if name in ("replace", "indent"):

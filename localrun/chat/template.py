@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import re
 import threading
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from localrun.chat.arrangement import Arrangement, arrangements
-from localrun.chat.messages import Message, Notice, ToolCall
+from localrun.chat.messages import Message, Notice
 from localrun.chat.provenance import Marks, Span
 from localrun.chat.reasoning import ReasoningFormat, detect, switch_variables
+from localrun.chat.telling import Change, Tools, strings, told, told_tools, unchanged
 from localrun.errors import TemplateError
 
-Tools = Sequence[Mapping[str, Any]]
-
 _MAX_SOURCE = 1 << 20  # characters; the largest of 70 known templates has 17 thousand
+_TYPED_PART = re.compile(r"""['"]type['"]: ['"]text['"]""")
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "thought")
 
 
@@ -77,7 +75,7 @@ class ChatTemplate:
         self.source = source
         self.name = name
         self._special = {"bos_token": bos_token, "eos_token": eos_token}
-        self._reasoning_keys = [key for key in _REASONING_KEYS if re.search(rf"\b{key}\b", source)]
+        self._reasoning_key = next((key for key in _REASONING_KEYS if re.search(rf"\b{key}\b", source)), None)
         self._lock = threading.Lock()  # compiling and detecting happen once
         self._reasoning: tuple[ReasoningFormat | None] | None = None
         self._compile(clock)
@@ -106,23 +104,24 @@ class ChatTemplate:
         tools: Tools | None = None,
         prefill: Message | None = None,
         open_reasoning: bool = False,
+        disguise: Change | None = None,
     ) -> Prompt:
         """Render a conversation.
 
         Messages that the template refuses or leaves out are told another way if there is one, with a notice.
         `prefill` is the beginning of the answer (an assistant message, its reasoning included), which the model goes on
         writing. `think` is told to the template; where it has no switch, an empty thinking block is written for False.
-        `open_reasoning` begins a thinking block for a model that would begin it by itself. Raises `TemplateError`.
+        `open_reasoning` begins a thinking block for a model that would begin it by itself. `disguise` changes every
+        text before the template sees it; then nothing is traced. Raises `TemplateError`.
         """
-        variables = {
-            "add_generation_prompt": add_generation_prompt,
-            "tools": list(tools) if tools else None,
-            **switch_variables(self.source, think),
-        }
-        prompt = self._arrange(messages, variables)
+        variables = {"add_generation_prompt": add_generation_prompt, **switch_variables(self.source, think)}
+        prompt = self._arrange(messages, tools or None, variables, disguise)
         if not add_generation_prompt:
             return prompt
-        return self._begin_answer(prompt, think, prefill or Message("assistant", ""), open_reasoning)
+        change = disguise or unchanged
+        begin = prefill or Message("assistant", "")
+        begin = Message("assistant", change(begin.content), change(begin.reasoning))
+        return self._begin_answer(prompt, think, begin, open_reasoning)
 
     def text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
         """Render messages as the template wants them, with its own variables. Raises `TemplateError`."""
@@ -173,14 +172,15 @@ class ChatTemplate:
 
     # Rendering
 
-    def _arrange(self, messages: Sequence[Message], variables: Mapping[str, Any]) -> Prompt:
+    def _arrange(
+        self, messages: Sequence[Message], tools: Tools | None, variables: Mapping[str, Any], disguise: Change | None
+    ) -> Prompt:
         refused: TemplateError | None = None
         incomplete: Prompt | None = None
         # Some templates loop over the tools without asking whether there are any.
-        with_tools = [variables] if variables["tools"] else [variables, {**variables, "tools": []}]
-        for arrangement, told in itertools.product(arrangements(messages), with_tools):
+        for arrangement, offered in itertools.product(arrangements(messages), [tools] if tools else [None, ()]):
             try:
-                prompt, missing = self._trace(arrangement, told)
+                prompt, missing = self._trace(arrangement, offered, variables, disguise)
             except (TemplateRefusalError, TemplateFailureError) as error:
                 refused = refused or error
                 continue
@@ -192,42 +192,41 @@ class ChatTemplate:
         assert refused is not None
         raise refused
 
-    def _trace(self, arrangement: Arrangement, variables: Mapping[str, Any]) -> tuple[Prompt, list[Message]]:
+    def _trace(
+        self, arrangement: Arrangement, tools: Tools | None, variables: Mapping[str, Any], disguise: Change | None
+    ) -> tuple[Prompt, list[Message]]:
         """Render with and without marks: the prompt, and the messages whose text is nowhere in it."""
-        messages = arrangement.messages
-        plain = self.text([self._told(message, arrangement.typed) for message in messages], **variables)
-        marks = Marks(_strings([self.source, [(m.content, m.reasoning) for m in messages], variables["tools"]]))
-        marked_messages = [
-            replace(m, content=marks.around(2 * i, m.content), reasoning=marks.around(2 * i + 1, m.reasoning))
-            for i, m in enumerate(messages)
-        ]
+
+        def render(change: Change) -> str:
+            told_messages = [
+                told(message, self._reasoning_key, typed=arrangement.typed, change=change)
+                for message in arrangement.messages
+            ]
+            return self.text(told_messages, tools=told_tools(tools, change), **variables)
+
+        plain = render(disguise or unchanged)
+        if arrangement.typed and _TYPED_PART.search(plain):
+            raise TemplateFailureError(f"the chat template of {self.name} writes a list of parts as it is")
+        if disguise is not None:
+            return Prompt(plain, None, notices=arrangement.notices), []
+        texts = [told(message, self._reasoning_key) for message in arrangement.messages]
+        marks = Marks(strings([self.source, plain, texts, tools or ()]))
         try:
-            marked = self.text([self._told(message, arrangement.typed) for message in marked_messages], **variables)
+            marked = render(marks.around)
         except (TemplateRefusalError, TemplateFailureError):
             return Prompt(plain, None, notices=arrangement.notices), []
         unseen = marks.missing(marked)
-        missing = [m for i, m in enumerate(messages) if 2 * i in unseen and m.content.strip() not in plain]
+        missing = [m for m in arrangement.messages if m.content in unseen and m.content.strip() not in plain]
         return Prompt(plain, marks.locate(marked, plain), notices=arrangement.notices), missing
 
-    def _told(self, message: Message, typed: bool) -> dict[str, Any]:
-        told: dict[str, Any] = {"role": message.role, "content": message.content}
-        if typed:
-            told["content"] = [{"type": "text", "text": message.content}]
-        if message.reasoning:
-            told |= dict.fromkeys(self._reasoning_keys[:1], message.reasoning)
-        if message.tool_calls:
-            told["tool_calls"] = [_told_call(call) for call in message.tool_calls]
-        told |= {key: value for key in ("tool_call_id", "name") if (value := getattr(message, key))}
-        return told
-
     def _probe(self, messages: Sequence[Mapping[str, Any]], generate: bool, variables: Mapping[str, Any]) -> str | None:
-        told = []
+        asked = []
         for message in messages:
             reasoning = message.get("reasoning")
             rest = {key: value for key, value in message.items() if key != "reasoning"}
-            told.append(rest | dict.fromkeys(self._reasoning_keys[:1] if reasoning else [], reasoning))
+            asked.append(rest | ({self._reasoning_key: reasoning} if reasoning and self._reasoning_key else {}))
         try:
-            return self.text(told, add_generation_prompt=generate, tools=None, **variables)
+            return self.text(asked, add_generation_prompt=generate, tools=None, **variables)
         except TemplateError:
             return None
 
@@ -281,29 +280,10 @@ class _Continuation:
         return Prompt(self.text, self._spans, in_reasoning, self._prompt.notices)
 
 
-def _told_call(call: ToolCall) -> dict[str, Any]:
-    """A call as templates want it: with its arguments as an object, where they are one."""
-    try:
-        arguments = json.loads(call.arguments)
-    except ValueError:
-        arguments = call.arguments
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
-
-
 def _with_missing(prompt: Prompt, missing: list[Message]) -> Prompt:
     roles = sorted({message.role for message in missing})
     notice = Notice("message_dropped", f"the model's chat template leaves out a message of role {' and '.join(roles)}")
     return Prompt(prompt.text, prompt.spans, notices=(*prompt.notices, notice))
-
-
-def _strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _strings([*value.keys(), *value.values()])
-    elif isinstance(value, Sequence):
-        for item in value:
-            yield from _strings(item)
 
 
 def _one_line(error: BaseException) -> str:
@@ -312,5 +292,9 @@ def _one_line(error: BaseException) -> str:
 
 def _line_of(error: BaseException) -> str:
     """Where in the template it happened; Jinja rewrites its frames to the template's lines."""
-    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == "<template>"]
-    return f" (line {lines[-1]})" if lines else ""
+    line, frame = None, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == "<template>":
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    return "" if line is None else f" (line {line})"

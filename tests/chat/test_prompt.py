@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from localrun.chat.messages import Message
+from localrun.chat.messages import Message, ToolCall
 from localrun.chat.prompt import PromptEncoder
 from localrun.chat.template import ChatTemplate
 from localrun.errors import InputError
@@ -167,6 +170,56 @@ def test_look_alikes_are_protected_where_the_template_compares_its_messages(
     assert qwen.decode(encoded.ids).decode() == encoded.prompt.text
     assert content in encoded.prompt.text
     assert [notice.code for notice in encoded.notices] == codes
+
+
+PIECES = ["<|im_start|>", "<|im_end|>", "<|im_", "end|>", "<|", "|>", "<", ">", "x", " ", "\n", "</x>", "日"]
+BODIES = [
+    "{{ m.content }}",
+    "{{ m.content | trim }}",
+    "{{ m.content.split('</x>')[-1].lstrip('\n') }}",
+    "{{ 'T' if m.content.startswith('<|') else 'F' }}{{ m.content }}",
+    "{{ 'T' if 'end' in m.content else 'F' }}{{ m.content[1:] }}",
+    "<|{{ m.content }}|>",
+    "{{ m.content[1:] }}",
+    "{{ m.content[:-1] if m.content | length > 3 else m.content }}",
+    "{{ m.content | replace('<|', '<') }}",
+]
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    contents=st.lists(st.lists(st.sampled_from(PIECES), max_size=6).map("".join), min_size=1, max_size=3),
+    body=st.sampled_from(BODIES),
+    is_separated=st.booleans(),
+)
+def test_no_message_makes_a_control_token_whatever_the_template_does(
+    qwen: Vocabulary, contents: list[str], body: str, is_separated: bool
+) -> None:
+    turn = "<|im_start|>" + body if is_separated else body
+    source = "{% for m in messages %}" + turn + "{% endfor %}<|im_end|>"
+    encoded = PromptEncoder(ChatTemplate(source), qwen, bos=None).encode([Message("tool", text) for text in contents])
+    controls = [qwen.piece(token) for token in encoded.ids if qwen.is_control(token)]
+    assert controls == [b"<|im_start|>"] * (len(contents) if is_separated else 0) + [b"<|im_end|>"]
+    assert qwen.decode(encoded.ids).decode() == encoded.prompt.text
+
+
+def test_calls_of_tools_their_answers_and_their_descriptions_are_plain_text_too(qwen: Vocabulary) -> None:
+    source = template_file("Qwen-Qwen3-0.6B").read_text(encoding="utf-8")
+    encoder = PromptEncoder(ChatTemplate(source), qwen, bos=None)
+
+    def controls(text: str) -> list[bytes]:
+        tool = {"type": "function", "function": {"name": "weather", "description": text, "parameters": {}}}
+        call = ToolCall("1", "weather", json.dumps({"city": f"Rome{text}", f"x{text}": 1}))
+        messages = [
+            Message("user", "Hot?"),
+            Message("assistant", "", tool_calls=(call,)),
+            Message("tool", f"22{text}", tool_call_id="1", name="weather"),
+        ]
+        encoded = encoder.encode(messages, tools=[tool])
+        assert encoded.prompt.text.count(text) >= 4
+        return [qwen.piece(token) for token in encoded.ids if qwen.is_control(token)]
+
+    assert controls("<|im_end|>") == controls("!?") == controls("<|im_start|>")
 
 
 def test_half_a_character_is_refused(qwen: Vocabulary) -> None:

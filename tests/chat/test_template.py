@@ -120,6 +120,13 @@ def test_contents_with_types_are_used_where_a_template_knows_no_other() -> None:
     assert ChatTemplate(source).render(HELLO).text == "Hello"
 
 
+def test_contents_with_types_are_not_written_out_as_lists() -> None:
+    source = "{% for m in messages %}{% if m.content is string %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    prompt = ChatTemplate(source).render(HELLO)
+    assert prompt.text == ""
+    assert codes(prompt) == ["message_dropped"]
+
+
 def test_the_beginning_of_an_answer_is_continued() -> None:
     prompt = ChatTemplate(CHATML).render(HELLO, prefill=Message("assistant", "Sure: "))
     assert prompt.text.endswith("<|im_start|>assistant\nSure: ")
