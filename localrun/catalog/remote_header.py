@@ -21,7 +21,6 @@ from typing import Any
 
 from localrun.catalog.choice import choose, complete_models, quantization_in
 from localrun.catalog.entries import load_catalogue
-from localrun.catalog.hub_cache import hub_endpoint, hub_is_forbidden
 from localrun.catalog.reach import why_unreachable
 from localrun.catalog.references import (
     HubReference,
@@ -113,28 +112,21 @@ def _read(source: Remote, name: str, folder: Path) -> RemoteModel:
 
 
 def _read_hub(source: HubReference, name: str, folder: Path) -> RemoteModel:
-    from localrun.catalog.hub import _hub_errors, _remote_file  # the border to the hub's client is there
+    from localrun.catalog.hub import _look_up
 
-    endpoint = hub_endpoint()
-    if hub_is_forbidden():
-        raise OfflineError("the hub is forbidden by HF_HUB_OFFLINE", hint="unset it to look at models there")
-    if (reason := why_unreachable(endpoint)) is not None:
-        raise OfflineError(f"the hub at {endpoint} cannot be reached: {reason}")
-    from huggingface_hub import HfApi, hf_hub_url
+    repository = _look_up(source)
+    from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # documented, not in __all__
 
-    api = HfApi(endpoint=endpoint, library_name="localrun")
-    with _hub_errors(source, endpoint, api):
-        info = api.model_info(source.repo, revision="main", files_metadata=True, timeout=_TIMEOUT_S)
-    files = {f.name: f for f in map(_remote_file, info.siblings or ())}
     headers = build_hf_headers(library_name="localrun")
-    n_read, first = 0, None
-    for file in choose(source, files):
-        url = hf_hub_url(source.repo, file, revision=info.sha or "main", endpoint=endpoint)
+    n_read = 0
+    paths = []
+    for file in choose(source, repository.files):
+        url = hf_hub_url(source.repo, file, revision=repository.commit, endpoint=repository.endpoint)
         path, n_bytes = _fetch_header(url, Path(file).name, f"hf:{source.repo}/{file}", folder, headers)
-        first, n_read = first or path, n_read + n_bytes
-    assert first is not None  # `choose` returns at least one file
-    return RemoteModel(name, read_header(first), _versions(source.repo, files), n_read)
+        paths.append(path)
+        n_read += n_bytes
+    return RemoteModel(name, read_header(paths[0]), _versions(source.repo, repository.files), n_read)
 
 
 def _versions(repo: str, files: dict[str, Any]) -> tuple[Quantization, ...]:
