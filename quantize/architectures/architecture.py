@@ -53,6 +53,8 @@ class Architecture:
     ignored: ClassVar[tuple[str, ...]] = ()
     """Patterns (whole names) of tensors that the engine does not need."""
 
+    rope_tensors: ClassVar[tuple[str, ...]] = ()
+    """Rope scalings that the engine reads as tensors, which `extra_tensors` computes."""
     activations: ClassVar[tuple[str, ...]] = ("silu", "swish")
     """Names of the activation function that the engine computes for this architecture."""
 
@@ -157,7 +159,7 @@ class Architecture:
         keys[f"{name}.feed_forward_length"] = u32(config.integer("intermediate_size"))
         keys[f"{name}.attention.head_count"] = u32(self.n_heads)
         keys[f"{name}.attention.head_count_kv"] = u32(self.n_kv_heads)
-        keys |= rope_metadata(name, self.rope)
+        keys |= rope_metadata(name, self.rope, self.rope_tensors)
         if config.get("rms_norm_eps") is not None:
             keys[f"{name}.attention.layer_norm_rms_epsilon"] = f32(config.number("rms_norm_eps"))
         if head_keys:

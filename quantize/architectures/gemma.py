@@ -78,6 +78,9 @@ class Gemma2(Architecture):
     def window_pattern(self) -> Metadata:
         """Which layers have a window, where it is not what the engine assumes."""
         listed = self.sliding_layers
+        period = self.config.get("sliding_window_pattern", "_sliding_window_pattern")
+        if listed is None and isinstance(period, int) and period > 0:
+            listed = [(i + 1) % period != 0 for i in range(self.n_layers)]
         assumed = [i % self.window_period < self.window_period - 1 for i in range(self.n_layers)]
         if listed is None or listed == assumed:
             return {}

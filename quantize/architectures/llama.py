@@ -27,6 +27,7 @@ class Llama(Architecture):
         "tie_word_embeddings": False,
     }
 
+    rope_tensors: ClassVar[tuple[str, ...]] = ("llama3",)
     states_head_width: ClassVar[bool] = True
     """The class always has a width of its heads, given or computed, and the converter writes it."""
 

@@ -18,6 +18,7 @@ from quantize.model import Tensor
 class Phi3(Architecture):
     name = "phi3"
     hf_classes: ClassVar[tuple[str, ...]] = ("Phi3ForCausalLM",)
+    rope_tensors: ClassVar[tuple[str, ...]] = ("longrope", "su")
     defaults: ClassVar[Mapping[str, Any]] = {
         "max_position_embeddings": 4096,
         "original_max_position_embeddings": 4096,
@@ -65,7 +66,6 @@ class Phi3(Architecture):
     def parameters(self) -> Metadata:
         name = self.name
         keys = self.common_parameters(head_keys=False)
-        keys.pop(f"{name}.rope.scaling.type", None)  # the engine takes the factors alone as the sign of it
         keys[f"{name}.rope.scaling.original_context_length"] = u32(self._trained_context)
         keys[f"{name}.rope.dimension_count"] = u32(self.n_rotated)
         window = self.config.get("sliding_window")

@@ -77,18 +77,20 @@ def _first(*values: Any) -> float | None:
     return None
 
 
-def rope_metadata(name: str, rope: Rope) -> Metadata:
-    """The scaling and base keys. Raises UnsupportedError for a method the engine cannot compute."""
+def rope_metadata(name: str, rope: Rope, by_tensor: tuple[str, ...]) -> Metadata:
+    """The scaling and base keys. `by_tensor` names the methods that the architecture stores as tensors.
+
+    Raises UnsupportedError for a method the engine does not compute for this architecture.
+    """
     keys: Metadata = {}
     scaling = f"{name}.rope.scaling"
     if rope.kind in ("linear", "yarn"):
         keys[f"{scaling}.type"] = string(rope.kind)
         keys[f"{scaling}.factor"] = f32(rope.required("factor"))
-    elif rope.kind in ("longrope", "su"):
-        keys[f"{scaling}.type"] = string("longrope")
-    elif rope.kind not in (*_UNSCALED, "llama3"):
+    elif rope.kind not in (*_UNSCALED, *by_tensor):
+        known = ", ".join(("linear", "yarn", *by_tensor))
         raise UnsupportedError(
-            f"rope scaling of type {rope.kind!r} is not supported", hint="Known: linear, yarn, llama3, longrope."
+            f"rope scaling of type {rope.kind!r} is not supported for {name} models", hint=f"Known: {known}."
         )
     if rope.kind == "yarn":
         keys |= _yarn(scaling, rope)

@@ -24,6 +24,7 @@ class SmolLM3(Llama):
         "tie_word_embeddings": True,
     }
 
+    rope_tensors = ()
     states_head_width = False
 
     def check(self) -> None:

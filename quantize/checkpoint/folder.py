@@ -39,6 +39,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     Raises SourceError when a file is missing, damaged, or contradicts another, with the names of all missing files;
     UnsupportedError when the weights are in another format.
     """
+    if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+        raise UnsupportedError(f"{folder} holds an adapter, not a model", hint="Merge it into its base model first.")
     config = Config.of(read_json(folder / "config.json"), folder / "config.json")
     names = sorted(p.name for p in folder.glob("*.safetensors") if p.is_file())
     if (folder / INDEX).is_file():

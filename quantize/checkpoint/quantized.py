@@ -99,6 +99,8 @@ def plain_weights(checkpoint: Checkpoint) -> PlainWeights:
 
 
 def _refuse_unknown(checkpoint: Checkpoint, config: Json) -> None:
+    if isinstance(checkpoint.config.get("quantization"), dict):
+        raise UnsupportedError("the checkpoint is quantized with MLX, which is not read here", hint=_HINT)
     method = config.get("quant_method")
     if method is not None:
         fp8 = method == "fp8" or (

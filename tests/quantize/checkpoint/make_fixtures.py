@@ -67,7 +67,12 @@ def record_model(model: Recorded, tokenizers: dict[str, Any]) -> dict[str, Any]:
 def describe(model: Recorded, folder: Path, tokenizers: dict[str, Any]) -> dict[str, Any]:
     """Configuration and weight names as transformers saves them."""
     vocabulary = len(json.loads(tokenizers[model.tokenizer]["files"]["tokenizer.json"])["model"]["vocab"])
-    settings = {"vocab_size": model.vocab_size or vocabulary + 40, **model.settings}
+    settings = dict(model.settings)
+    size = {"vocab_size": vocabulary + 40}
+    if "text_config" in settings:
+        settings["text_config"] = {**size, **settings["text_config"]}
+    else:
+        settings = {**size, **settings}
     config = getattr(transformers, model.config_class)(**settings)
     torch.manual_seed(0)
     cls = getattr(transformers, model.model_class)
@@ -75,6 +80,9 @@ def describe(model: Recorded, folder: Path, tokenizers: dict[str, Any]) -> dict[
     instance.to(torch.bfloat16).save_pretrained(folder)
     saved = json.loads((folder / "config.json").read_text())
     saved = {k: v for k, v in saved.items() if k not in ("transformers_version", *model.left_out)} | model.rewritten
+    if "text_config" in saved:
+        nested = saved["text_config"]
+        saved["text_config"] = {k: v for k, v in nested.items() if k not in model.nested_left_out} | model.nested
     header = read_header(folder / "model.safetensors")
     weights = [(name, model.dtype, entry["shape"]) for name, entry in sorted(header.items())]
     weights = model.stored_weights(weights)
@@ -105,7 +113,7 @@ def run(model: Recorded, folder: Path) -> tuple[str, list[list[int]]]:
             for name in ("act_fn", "intermediate_act_fn"):
                 if hasattr(module, name):
                     setattr(module, name, TableGelu())
-    n_tokens = instance.config.vocab_size - 45
+    n_tokens = instance.config.get_text_config().vocab_size - 45
     prompts = []
     for seed in range(2):
         raw = (tiny.noise(f"prompt {seed}", PROMPT_LENGTH) + 1) / 2

@@ -20,7 +20,6 @@ class Recorded:
     tokenizer: str
     settings: dict[str, Any]
     model_class: str = "AutoModelForCausalLM"
-    vocab_size: int | None = None
     dtype: str = "BF16"
     n_shards: int = 2
     norms_around: float = 1.0
@@ -28,6 +27,9 @@ class Recorded:
     rewritten: dict[str, Any] = field(default_factory=dict)
     """Keys of config.json set after transformers saved it: the form older versions write."""
     left_out: tuple[str, ...] = ()
+    nested: dict[str, Any] = field(default_factory=dict)
+    """The same for `text_config`."""
+    nested_left_out: tuple[str, ...] = ()
     loading: dict[str, Any] = field(default_factory=dict)
     forwarding: dict[str, Any] = field(default_factory=dict)
     folder_name: str = "Tiny-Test-1.5B-Instruct"
@@ -98,6 +100,29 @@ MODELS = (
         "gemma3", "Gemma3TextConfig", "gemma",
         SMALL | {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 8, "num_hidden_layers": 7},
         model_class="Gemma3ForCausalLM", norms_around=0.0, table_gelu=True,
+    ),
+    Recorded(  # the form of Gemma 3 before transformers 5: rope settings at the top, the text part nested
+        "gemma3-nested", "Gemma3Config", "gemma",
+        {
+            "text_config": SMALL | {
+                "head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 8, "num_hidden_layers": 7,
+                "rope_parameters": {
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000000.0},
+                },
+            },
+            "vision_config": {
+                "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+                "image_size": 28, "patch_size": 14,
+            },
+            "mm_tokens_per_image": 4,
+        },
+        model_class="Gemma3ForConditionalGeneration", norms_around=0.0, table_gelu=True,
+        nested={
+            "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0, "sliding_window_pattern": 6,
+            "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+        },
+        nested_left_out=("rope_parameters", "layer_types"),
     ),
     Recorded("phi3", "Phi3Config", "pieces", SMALL | {"sliding_window": None}),
     Recorded(

@@ -168,6 +168,11 @@ def test_a_missing_configuration_is_named(folder: Folder) -> None:
     refused(folder, "config.json is missing")
 
 
+def test_an_adapter_is_refused_as_one(folder: Folder) -> None:
+    (folder / "config.json").rename(folder / "adapter_config.json")
+    refused(folder, "adapter", kind=UnsupportedError)
+
+
 def test_an_unknown_architecture_is_refused_by_its_name(folder: Folder) -> None:
     folder.edit("config.json", lambda config: config.update(architectures=["MambaForCausalLM"]))
     error = refused(folder, "MambaForCausalLM", kind=UnsupportedError)

@@ -142,6 +142,12 @@ def test_what_a_method_leaves_behind_gives_it_away(folder: Folder, name: str, dt
         open_source(folder.path)
 
 
+def test_mlx_checkpoints_are_refused_by_name(folder: Folder) -> None:
+    folder.edit("config.json", lambda c: c.update(quantization={"group_size": 64, "bits": 4}))
+    with pytest.raises(UnsupportedError, match="MLX"):
+        open_source(folder.path)
+
+
 def test_the_separate_file_of_a_producer_counts(folder: Folder) -> None:
     (folder / "hf_quant_config.json").write_text(
         '{"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "W4A16"}}'

@@ -16,8 +16,8 @@ from quantize.source import open_source
 from tests.quantize.checkpoint import engine, tiny
 
 NAMES = (
-    "llama2", "llama3", "llama-biases", "mistral", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "phi3",
-    "phi3-long", "smollm3", "granite", "olmo2", "gpt-oss", "gpt-oss-mxfp4", "bert",
+    "llama2", "llama3", "llama-biases", "mistral", "qwen2", "qwen3", "qwen3moe", "gemma2", "gemma3", "gemma3-nested",
+    "phi3", "phi3-long", "smollm3", "granite", "olmo2", "gpt-oss", "gpt-oss-mxfp4", "bert",
 )  # fmt: skip
 
 
