@@ -26,7 +26,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _RemoteFile:
+class RemoteFile:
     name: str
     size: int
     etag: str
@@ -35,7 +35,7 @@ class _RemoteFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Repository:
+class Repository:
     """What the hub tells about a repository: its files at one commit."""
 
     reference: HubReference
@@ -43,7 +43,7 @@ class _Repository:
     api: Any
     """The client's `HfApi`."""
     commit: str
-    files: dict[str, _RemoteFile]
+    files: dict[str, RemoteFile]
 
 
 def fetch_from_hub(reference: HubReference, sha256: str | None, progress: Progress) -> Path:
@@ -52,7 +52,7 @@ def fetch_from_hub(reference: HubReference, sha256: str | None, progress: Progre
     Raises `OfflineError` where the hub cannot be reached, `GatedModelError`, `ModelNotFoundError` with near matches,
     `IntegrityError`, or `FetchError`. An interrupted transfer is kept and resumed by the next call.
     """
-    repository = _look_up(reference)
+    repository = look_up(reference)
     names = choose(reference, repository.files)
     expected = sha256 if len(names) == 1 else None
     paths = [_fetch_file(repository, repository.files[name], expected, progress) for name in names]
@@ -64,7 +64,7 @@ def fetch_checkpoint(repo: str, progress: Progress) -> Path:
 
     Raises the same errors as `fetch_from_hub`, and `ModelNotFoundError` for a repository without safetensors files.
     """
-    repository = _look_up(HubReference(repo))
+    repository = look_up(HubReference(repo))
     files = [file for name, file in repository.files.items() if is_checkpoint_file(name)]
     if not any(file.name.endswith(".safetensors") for file in files):
         raise ModelNotFoundError(f"hf:{repo} has no safetensors files", hint="name a repository with a checkpoint")
@@ -79,7 +79,7 @@ def is_checkpoint_file(name: str) -> bool:
     return name.endswith((".safetensors", ".json", ".jinja", ".model")) or name == "merges.txt"
 
 
-def _look_up(reference: HubReference) -> _Repository:
+def look_up(reference: HubReference) -> Repository:
     """Ask the hub for the files of a repository: one request."""
     endpoint = hub_endpoint()
     if hub_is_forbidden():
@@ -95,18 +95,18 @@ def _look_up(reference: HubReference) -> _Repository:
     with hub_errors(reference, endpoint, api):
         info = api.model_info(reference.repo, revision="main", files_metadata=True, timeout=_TIMEOUT_S)
     files = {file.name: file for file in map(_remote_file, info.siblings or ())}
-    return _Repository(reference, endpoint, api, info.sha or "main", files)
+    return Repository(reference, endpoint, api, info.sha or "main", files)
 
 
-def _remote_file(sibling: Any) -> _RemoteFile:
+def _remote_file(sibling: Any) -> RemoteFile:
     """From a `RepoSibling` of the client."""
     lfs = sibling.lfs
     if lfs is None:
-        return _RemoteFile(sibling.rfilename, sibling.size or 0, sibling.blob_id or "", None)
-    return _RemoteFile(sibling.rfilename, lfs.size, lfs.sha256, lfs.sha256)
+        return RemoteFile(sibling.rfilename, sibling.size or 0, sibling.blob_id or "", None)
+    return RemoteFile(sibling.rfilename, lfs.size, lfs.sha256, lfs.sha256)
 
 
-def _fetch_file(repository: _Repository, file: _RemoteFile, sha256: str | None, progress: Progress) -> Path:
+def _fetch_file(repository: Repository, file: RemoteFile, sha256: str | None, progress: Progress) -> Path:
     """Fetch one file unless its blob is here, and let the client link it into the snapshot; the path there."""
     from huggingface_hub import hf_hub_download
 
@@ -126,7 +126,7 @@ def _fetch_file(repository: _Repository, file: _RemoteFile, sha256: str | None, 
     return Path(path)
 
 
-def _ensure_blob(repository: _Repository, file: _RemoteFile, progress: Progress) -> None:
+def _ensure_blob(repository: Repository, file: RemoteFile, progress: Progress) -> None:
     folder = repo_folder(repository.reference.repo)
     blob = folder / "blobs" / file.etag
     if not file.etag or blob.exists():
@@ -139,7 +139,7 @@ def _ensure_blob(repository: _Repository, file: _RemoteFile, progress: Progress)
             _fetch_blob(repository, file, blob, progress)
 
 
-def _fetch_blob(repository: _Repository, file: _RemoteFile, blob: Path, progress: Progress) -> None:
+def _fetch_blob(repository: Repository, file: RemoteFile, blob: Path, progress: Progress) -> None:
     """Transfer, check and name one blob; a damaged beginning left by an earlier run is thrown away once."""
     what = f"hf:{repository.reference.repo}/{file.name}"
     partial = blob.with_name(blob.name + ".incomplete")
@@ -165,7 +165,7 @@ def _fetch_blob(repository: _Repository, file: _RemoteFile, blob: Path, progress
     partial.replace(blob)
 
 
-def _transfer(repository: _Repository, file: _RemoteFile, partial: Path, progress: Progress) -> None:
+def _transfer(repository: Repository, file: RemoteFile, partial: Path, progress: Progress) -> None:
     from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # documented, not in __all__

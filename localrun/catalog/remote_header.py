@@ -112,9 +112,9 @@ def _read(source: Remote, name: str, folder: Path) -> RemoteModel:
 
 
 def _read_hub(source: HubReference, name: str, folder: Path) -> RemoteModel:
-    from localrun.catalog.hub import _look_up
+    from localrun.catalog.hub import look_up
 
-    repository = _look_up(source)
+    repository = look_up(source)
     from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # documented, not in __all__
 
