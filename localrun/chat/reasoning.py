@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 # (messages, whether to begin an answer, variables) -> rendered text, or None where the template refuses
@@ -53,6 +53,8 @@ class ReasoningFormat:
     """What begins an answer without reasoning, for models that name the channel of each part."""
     wrapper: tuple[str, ...] = ()
     """Tags around the answer that are no part of it."""
+    is_written: bool = True
+    """The template writes these tags itself; else it (or the vocabulary) only knows them, and the model may not."""
 
     @property
     def open_tag(self) -> str:
@@ -115,14 +117,18 @@ def detect(source: str, probe: Probe) -> ReasoningFormat | None:
         tags = next((pair for pair in _KNOWN_TAGS if pair[1] in source), None)
         if tags is None:
             return None
-        form = ReasoningFormat(f"{tags[0]}\n", f"\n{tags[1]}\n\n")
-    return ReasoningFormat(form.opening, form.closing, form.answer_header, _wrapper(source))
+        form = _from_tags(tags)
+    return replace(form, wrapper=_wrapper(source))
 
 
 def from_vocabulary(is_token: Callable[[str], bool]) -> ReasoningFormat | None:
     """The format of a model whose template is silent, but whose vocabulary has both tags as single tokens."""
     tags = next((pair for pair in _KNOWN_TAGS if is_token(pair[0]) and is_token(pair[1])), None)
-    return None if tags is None else ReasoningFormat(f"{tags[0]}\n", f"\n{tags[1]}\n\n")
+    return None if tags is None else _from_tags(tags)
+
+
+def _from_tags(tags: tuple[str, str]) -> ReasoningFormat:
+    return ReasoningFormat(f"{tags[0]}\n", f"\n{tags[1]}\n\n", is_written=False)
 
 
 def switch_variables(source: str, think: bool | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,8 @@ from localrun.chat.provenance import Marks, Span
 from localrun.chat.reasoning import ReasoningFormat, detect, switch_variables
 from localrun.chat.telling import Change, Tools, strings, told, told_tools, unchanged
 from localrun.errors import TemplateError
+
+THINK_IGNORED = Notice("think_ignored", "the model's chat template knows no reasoning: asking for it changes nothing")
 
 _MAX_SOURCE = 1 << 20  # characters; the largest of 70 known templates has 17 thousand
 _TYPED_PART = re.compile(r"""['"]type['"]: ['"]text['"]""")
@@ -91,9 +93,20 @@ class ChatTemplate:
     @functools.cached_property
     def can_switch_thinking(self) -> bool:
         """Whether the template itself has a switch for `think`."""
-        question = [{"role": "user", "content": "Hi"}]
-        texts = [self._probe(question, True, switch_variables(self.source, think)) for think in (True, False)]
-        return texts[0] != texts[1]
+        return self._asked(True) != self._asked(False)
+
+    @functools.cached_property
+    def thinks_by_default(self) -> bool:
+        """Whether the model begins with reasoning when it is not told anything about it."""
+        if self.reasoning is None or (self.can_switch_thinking and self._asked(None) == self._asked(False)):
+            return False
+        asked = self._asked(None) or ""
+        return self.reasoning.is_open_at_end(asked) or (
+            self.reasoning.is_written and not self.reasoning.ends_closed(asked)
+        )
+
+    def _asked(self, think: bool | None) -> str | None:
+        return self._probe([{"role": "user", "content": "Hi"}], True, switch_variables(self.source, think))
 
     def render(
         self,
@@ -111,11 +124,14 @@ class ChatTemplate:
         Messages that the template refuses or leaves out are told another way if there is one, with a notice.
         `prefill` is the beginning of the answer (an assistant message, its reasoning included), which the model goes on
         writing. `think` is told to the template; where it has no switch, an empty thinking block is written for False.
-        `open_reasoning` begins a thinking block for a model that would begin it by itself. `disguise` changes every
-        text before the template sees it; then nothing is traced. Raises `TemplateError`.
+        `open_reasoning` begins the thinking block that the model would begin by itself (see `thinks_by_default`) or that
+        `think` asks for. `disguise` changes every text before the template sees it; then nothing is traced.
+        Raises `TemplateError`.
         """
         variables = {"add_generation_prompt": add_generation_prompt, **switch_variables(self.source, think)}
         prompt = self._arrange(messages, tools or None, variables, disguise)
+        if think and self.reasoning is None:
+            prompt = replace(prompt, notices=(*prompt.notices, THINK_IGNORED))
         if not add_generation_prompt:
             return prompt
         change = disguise or unchanged
@@ -235,7 +251,12 @@ class ChatTemplate:
         begun = _Continuation(prompt)
         in_reasoning = form is not None and form.is_open_at_end(prompt.text)
         if form is not None:
-            if prefill.reasoning or (open_reasoning and think is not False):
+            opens = (
+                open_reasoning
+                and not form.ends_closed(prompt.text)
+                and (think or (think is None and self.thinks_by_default))
+            )
+            if prefill.reasoning or opens:
                 begun.add("" if in_reasoning else form.opening)
                 begun.add(prefill.reasoning, owned=True)
                 in_reasoning = True

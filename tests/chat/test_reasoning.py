@@ -89,7 +89,8 @@ def test_the_closing_text_is_what_the_template_writes() -> None:
 
 
 def test_tags_of_a_silent_template_are_found_in_the_vocabulary() -> None:
-    assert from_vocabulary({"<think>", "</think>", "a"}.__contains__) == ReasoningFormat("<think>\n", "\n</think>\n\n")
+    form = ReasoningFormat("<think>\n", "\n</think>\n\n", is_written=False)
+    assert from_vocabulary({"<think>", "</think>", "a"}.__contains__) == form
     assert from_vocabulary({"<think>", "a"}.__contains__) is None
 
 

@@ -178,6 +178,30 @@ def test_a_block_can_be_opened_for_a_model_that_would_open_it_by_itself() -> Non
     assert prompt.in_reasoning
 
 
+@pytest.mark.parametrize(
+    ("name", "thinks"),
+    [
+        ("Qwen-Qwen3-0.6B", True),
+        ("llama-cpp-deepseek-r1", True),
+        ("openai-gpt-oss-120b", True),
+        ("deepseek-ai-DeepSeek-V3.1", False),
+        ("ibm-granite-granite-3.3-2B-Instruct", False),
+        ("LFM2.5-Instruct", False),
+        ("Qwen-Qwen2.5-7B-Instruct", False),
+    ],
+)
+def test_a_block_is_opened_only_for_a_model_that_thinks_by_default(name: str, thinks: bool) -> None:
+    template = known(name)
+    assert template.thinks_by_default == thinks
+    assert template.render(HELLO, open_reasoning=True).in_reasoning == thinks
+    assert not template.render(HELLO, open_reasoning=True, think=False).in_reasoning
+
+
+def test_asking_a_model_without_reasoning_to_think_is_reported() -> None:
+    assert codes(known("Qwen-Qwen2.5-7B-Instruct").render(HELLO, think=True)) == ["think_ignored"]
+    assert codes(known("Qwen-Qwen2.5-7B-Instruct").render(HELLO, think=False)) == []
+
+
 def test_earlier_reasoning_is_kept_or_dropped_as_the_template_says() -> None:
     messages = [*HELLO, Message("assistant", "Yes", "because"), Message("user", "Why?")]
     assert "because" not in known("Qwen-Qwen3-0.6B").render(messages).text
