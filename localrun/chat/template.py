@@ -124,7 +124,7 @@ class ChatTemplate:
         Messages that the template refuses or leaves out are told another way if there is one, with a notice.
         `prefill` is the beginning of the answer (an assistant message, its reasoning included), which the model goes on
         writing. `think` is told to the template; where it has no switch, an empty thinking block is written for False.
-        `open_reasoning` begins the thinking block that the model would begin by itself (see `thinks_by_default`) or that
+        `open_reasoning` begins the thinking block that the model would begin by itself (`thinks_by_default`), or that
         `think` asks for. `disguise` changes every text before the template sees it; then nothing is traced.
         Raises `TemplateError`.
         """
