@@ -27,11 +27,32 @@ def general_metadata(architecture: str, folder: Path, tensors: Sequence[Tensor],
     if values.size_label is None and total:
         values.size_label = gguf.size_label(total, shared, expert, n_experts)
     values.name = values.name or folder.name or architecture
+    if name is None and (hub := _hub_id(folder)) is not None:
+        _describe_by_id(values, hub, folder.name, total)
     writer = gguf.GGUFWriter(None, architecture)
     values.set_gguf_meta_model(writer)
     keys = {key: _typed(v) for key, v in writer.kv_data[0].items() if v.value != []}
     kind = {"general.architecture": string(architecture), "general.type": string("model")}
     return {**kind, **keys, **_sampling(folder, keys)}
+
+
+def _hub_id(folder: Path) -> str | None:
+    """`organization/model`, where the folder is a snapshot in the hub's cache and thus called by a hash."""
+    if folder.parent.name != "snapshots" or not folder.parent.parent.name.startswith("models--"):
+        return None
+    return folder.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
+
+
+def _describe_by_id(values: Any, hub_id: str, folder_name: str, total: int) -> None:
+    """Fill what the card does not say from the model's id on the hub instead of from the folder's name."""
+    model, organization, *parts = gguf.Metadata.get_model_id_components(hub_id, total)
+    if values.name in (folder_name, gguf.Metadata.id_to_title(folder_name)):
+        values.name = gguf.Metadata.id_to_title(model)
+    if values.organization is None and organization is not None:
+        values.organization = gguf.Metadata.id_to_title(organization)
+    for key, part in zip(("basename", "finetune", "version"), parts, strict=False):
+        if getattr(values, key) is None:
+            setattr(values, key, part)
 
 
 def _typed(given: Any) -> MetadataValue:

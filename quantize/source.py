@@ -52,11 +52,12 @@ def _open_folder(folder: Path, pre_tokenizer: str | None, name: str | None) -> M
     weights = plain_weights(checkpoint)
     tensors = tuple(architecture.tensors(weights.by_name, checkpoint, weights.scales))
     vocabulary = read_vocabulary(folder, architecture.config, architecture.sizes()["vocab"], pre=pre_tokenizer)
+    parameters = architecture.parameters()
     return Model(
         architecture=architecture.name,
         metadata={
             **general_metadata(architecture.name, folder.resolve(), tensors, name),
-            **architecture.parameters(),
+            **parameters,
             **vocabulary.metadata,
         },
         tensors=tensors,

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from gguf.constants import GGMLQuantizationType
 
+from quantize.architectures.pooling import pooling_of
 from quantize.architectures.rope import Rope, rope_metadata, rope_of
 from quantize.checkpoint.config import Config
 from quantize.checkpoint.folder import Checkpoint
@@ -166,6 +167,15 @@ class Architecture:
             keys[f"{name}.attention.key_length"] = u32(self.head_dim)
             keys[f"{name}.attention.value_length"] = u32(self.head_dim)
         return keys
+
+    def pooling_parameters(self) -> Metadata:
+        """The pooling of an embedding model, where the folder names one. Warns of layers that are left out."""
+        pooling = pooling_of(self.config.path.parent)
+        if pooling is None:
+            return {}
+        if pooling.left_out:
+            self.warnings.append("the layers after pooling are left out: vectors differ from sentence-transformers'")
+        return {f"{self.name}.pooling_type": u32(pooling.type)}
 
     def tensors(self, weights: dict[str, Weight], checkpoint: Checkpoint, accounted: set[str]) -> list[Tensor]:
         """All tensors of the file to be written, computed ones first, then in the order of the checkpoint.

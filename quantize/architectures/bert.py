@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
-from gguf.constants import PoolingType
-
 from quantize.architectures.architecture import Architecture, Rule
-from quantize.checkpoint.config import read_json, read_json_list
-from quantize.errors import UnsupportedError
 from quantize.metadata import Metadata, boolean, f32, u32
 
 _LAYER, _BLOCK = "encoder.layer.{i}.", "blk.{i}."
-_POOLING = {
-    "pooling_mode_mean_tokens": PoolingType.MEAN,
-    "pooling_mode_cls_token": PoolingType.CLS,
-    "pooling_mode_lasttoken": PoolingType.LAST,
-}
-_POOLING_NAMES = {"mean": PoolingType.MEAN, "cls": PoolingType.CLS, "lasttoken": PoolingType.LAST}
 
 
 class Bert(Architecture):
@@ -91,9 +80,7 @@ class Bert(Architecture):
             f"{name}.attention.layer_norm_epsilon": f32(config.number("layer_norm_eps")),
             f"{name}.attention.causal": boolean(False),
         }
-        pooling = pooling_of(config.path.parent)
-        if pooling is not None:
-            keys[f"{name}.pooling_type"] = u32(pooling)
+        keys |= self.pooling_parameters()
         keys["tokenizer.ggml.token_type_count"] = u32(config.integer("type_vocab_size"))
         return keys
 
@@ -104,25 +91,3 @@ def _both(source: str, target: str, shape: tuple[str, ...]) -> list[Rule]:
         Rule(source + ".weight", target + ".weight", shape),
         Rule(source + ".bias", target + ".bias", shape[:1]),
     ]
-
-
-def pooling_of(folder: Path) -> PoolingType | None:
-    """How sentence-transformers makes one vector out of many; None when the folder does not say.
-
-    Raises UnsupportedError for a way the engine does not have.
-    """
-    path = folder / "modules.json"
-    if not path.is_file():
-        return None
-    modules = read_json_list(path)
-    where = next((m.get("path") for m in modules if str(m.get("type", "")).endswith("Pooling")), None)
-    if not isinstance(where, str):
-        return None
-    settings = read_json(folder / Path(where).name / "config.json")
-    for key, pooling in _POOLING.items():
-        if settings.get(key):
-            return pooling
-    name = settings.get("pooling_mode")
-    if name in _POOLING_NAMES:
-        return _POOLING_NAMES[name]
-    raise UnsupportedError(f"{where}/config.json asks for a pooling that the engine does not have")

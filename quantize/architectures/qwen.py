@@ -33,7 +33,8 @@ class Qwen2(Architecture):
         return [*ends(tied=self.tied), *pre_norms(), *attention(), *feed_forward()]
 
     def parameters(self) -> Metadata:
-        return self.common_parameters(head_keys=self.config.get("head_dim") is not None)
+        keys = self.common_parameters(head_keys=self.config.get("head_dim") is not None)
+        return {**keys, **self.pooling_parameters()}
 
 
 class Qwen3(Qwen2):
