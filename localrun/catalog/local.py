@@ -6,6 +6,7 @@ where they lie.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -60,8 +61,8 @@ def local_models() -> list[LocalModel]:
     from localrun.catalog.ollama import ollama_models
 
     models = _fetched_here()
-    models += [_of_repo(repo, files, "hub") for repo, files in cached_models()]
-    models += [_of_repo(repo, files, "lm-studio") for repo, files in lm_studio_models()]
+    models += _named(cached_models(), "hub")
+    models += _named(lm_studio_models(), "lm-studio")
     models += ollama_models()
     seen: set[Path] = set()
     unique = []
@@ -85,11 +86,21 @@ def _fetched_here() -> list[LocalModel]:
     return models
 
 
-def _of_repo(repo: str, files: list[Path], place: Place) -> LocalModel:
-    """Named by repository and quantization where that is enough, else by file."""
-    inner = files[0].name
-    for parent in files[0].parents:
+def _named(found: Iterable[tuple[str, list[Path]]], place: Place) -> list[LocalModel]:
+    """(repository, files) as models, named by quantization where the repository has it once, else by file."""
+    models = list(found)
+    quants = [(repo, quantization_in(files[0].name)) for repo, files in models]
+    named = []
+    for (repo, files), (_, quant) in zip(models, quants, strict=True):
+        alone = quant is not None and quants.count((repo, quant)) == 1
+        name = f"hf:{repo}:{quant}" if alone else f"hf:{repo}/{_inside(repo, files[0])}"
+        named.append(LocalModel(name, tuple(files), sum(file.stat().st_size for file in files), place))
+    return named
+
+
+def _inside(repo: str, file: Path) -> str:
+    """The path of `file` within its repository: below the snapshot, or below OWNER/REPO."""
+    for parent in file.parents:
         if parent.parent.name == "snapshots" or f"{parent.parent.name}/{parent.name}" == repo:
-            inner = files[0].relative_to(parent).as_posix()
-            break
-    return LocalModel(f"hf:{repo}/{inner}", tuple(files), sum(f.stat().st_size for f in files), place)
+            return file.relative_to(parent).as_posix()
+    return file.name

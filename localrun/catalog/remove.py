@@ -12,9 +12,10 @@ from pathlib import Path
 
 from localrun.catalog.entries import load_catalogue
 from localrun.catalog.hub_cache import hub_cache_folder
-from localrun.catalog.references import NameReference, PathReference, parse_reference
-from localrun.catalog.resolve import find, local_copy, require
+from localrun.catalog.references import NameReference, PathReference, Remote, parse_reference
+from localrun.catalog.resolve import local_copy, require
 from localrun.catalog.storage import source_note
+from localrun.catalog.unfinished import Unfinished, unfinished_of
 from localrun.errors import StoreError, UsageError
 from localrun.paths import default_paths
 
@@ -39,17 +40,20 @@ def plan_removal(model: str) -> Removal:
     if isinstance(reference, PathReference):
         raise UsageError(f"{model} is a file of yours", hint="rm deletes fetched models by name; use the shell's rm")
     entry = load_catalogue().find(reference.name) if isinstance(reference, NameReference) else None
+    sources: list[Remote] = [] if isinstance(reference, NameReference) else [reference]
     if entry is not None:
-        copies = [local_copy(source.reference) for source in entry.sources]
-        paths = list(dict.fromkeys(path for path in copies if path is not None and _is_ours(path)))
-    else:
-        found = find(model)
-        paths = [found.path] if found is not None and _is_ours(found.path) else []
-    if not paths:
+        sources = [source.reference for source in entry.sources]
+    copies = [path for source in sources if (path := local_copy(source)) is not None and _is_ours(path)]
+    removals = [
+        _own(path) if _is_inside(path, default_paths().models) else _hub(path) for path in dict.fromkeys(copies)
+    ]
+    if not removals:
+        # Nothing whole: what an interrupted download has left counts, or else somebody else's file explains itself.
+        removals = [_partial(left) for source in sources for left in unfinished_of(source)]
+    if not removals:
         other = require(model)  # raises if it is not here at all
         tool = "Ollama" if other.source == "ollama" else "LM Studio"
         raise UsageError(f"{other.name} belongs to {tool}", hint=f"delete it there: {other.path}")
-    removals = [_own(path) if _is_inside(path, default_paths().models) else _hub(path) for path in paths]
 
     def execute() -> None:
         for removal in removals:
@@ -67,19 +71,24 @@ def _is_inside(path: Path, folder: Path) -> bool:
     return path.absolute().is_relative_to(folder.absolute())
 
 
+def _partial(left: Unfinished) -> Removal:
+    def execute() -> None:
+        for file in left.files:
+            _delete(file)
+
+    return Removal(left.name, left.files, left.size, execute)
+
+
 def _own(path: Path) -> Removal:
     """A file from a package index or a URL, with the note beside it."""
 
     def execute() -> None:
-        try:
-            path.unlink(missing_ok=True)
-            source_note(path).unlink(missing_ok=True)
-            for left in path.parent.glob("*.lock"):
-                left.unlink(missing_ok=True)
-            if not any(path.parent.iterdir()):
-                path.parent.rmdir()
-        except OSError as error:
-            raise StoreError(f"{path} cannot be deleted: {error.strerror or error}") from error
+        _delete(path)
+        _delete(source_note(path))
+        for left in path.parent.glob("*.lock"):
+            _delete(left)
+        if not any(path.parent.iterdir()):
+            path.parent.rmdir()
 
     return Removal(path.name, (path,), path.stat().st_size, execute)
 
@@ -107,3 +116,10 @@ def _hub(path: Path) -> Removal:
             raise StoreError(f"{path} cannot be deleted: {error.strerror or error}") from error
 
     return Removal(path.name, tuple(file.file_path for file in files), strategy.expected_freed_size, execute)
+
+
+def _delete(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be deleted: {error.strerror or error}") from error

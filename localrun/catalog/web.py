@@ -47,6 +47,8 @@ class _Version:
     total: int | None
     validator: str | None
     """A strong ETag, or Last-Modified: what `If-Range` may carry."""
+    source: str = ""
+    """The reference, for the list of unfinished downloads."""
 
 
 class _ChangedError(Exception):
@@ -115,7 +117,7 @@ def _transfer(reference: UrlReference, partial: Path, progress: Progress) -> _Ve
     try:
         with _open(reference, headers) as response:
             start = _start_of_body(response, have, known)
-            version = _version_of(response, start)
+            version = _version_of(response, start, reference)
             _write_note(partial, version)
             check_room(partial.parent, (version.total or 0) - start, reference.shown)
             _copy_body(response, partial, start, version, reference, progress)
@@ -157,7 +159,7 @@ def _copy_body(
         raise _BrokenOffError(f"{done} of {version.total} bytes arrived")
 
 
-def _version_of(response: http.client.HTTPResponse, start: int) -> _Version:
+def _version_of(response: http.client.HTTPResponse, start: int, reference: UrlReference) -> _Version:
     length = response.headers.get("Content-Length")
     etag = response.headers.get("ETag")
     strong = etag if etag and not etag.startswith("W/") else None
@@ -167,6 +169,7 @@ def _version_of(response: http.client.HTTPResponse, start: int) -> _Version:
         if length and length.isdigit() and not response.headers.get("Content-Encoding")
         else None,
         validator=strong or response.headers.get("Last-Modified"),
+        source=reference.text,
     )
 
 

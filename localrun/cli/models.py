@@ -124,6 +124,7 @@ def _list_local(catalogue: Catalogue, as_json: bool) -> None:
     from localrun.catalog import local_models
     from localrun.catalog.local import PLACES
     from localrun.catalog.storage import human_size
+    from localrun.catalog.unfinished import unfinished
 
     names = _catalogue_names(catalogue)
     models = local_models()
@@ -141,6 +142,8 @@ def _list_local(catalogue: Catalogue, as_json: bool) -> None:
     for model in models:
         if model.problem is not None:
             _say(f"{model.name} ({PLACES[model.place]}) cannot be used: {model.problem}")
+    for left in unfinished():
+        _say(f"{left.name} is unfinished ({human_size(left.size)} are here): pull goes on with it, rm deletes it")
 
 
 def _local_facts(model: LocalModel, names: dict[Path, str]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def test_models_of_lm_studio_are_found_by_their_hub_names(other_tools: Path) -> 
     before = everything(other_tools)
     for name in ("hf:o/tiny-GGUF", "hf:o/tiny-GGUF:Q4_K_M", "hf:o/tiny-GGUF/tiny-Q4_K_M.gguf"):
         assert resolve(name, offline=True).path == path
-    assert local_models() == [LocalModel("hf:o/tiny-GGUF/tiny-Q4_K_M.gguf", (path,), path.stat().st_size, "lm-studio")]
+    assert local_models() == [LocalModel("hf:o/tiny-GGUF:Q4_K_M", (path,), path.stat().st_size, "lm-studio")]
     assert everything(other_tools) == before
 
 
@@ -154,7 +154,20 @@ def test_a_file_in_two_places_is_listed_once(other_tools: Path, hub_cache: Path)
     snapshot.mkdir(parents=True)
     (snapshot / "m-Q8_0.gguf").symlink_to(path)
     (snapshot / "gone-Q8_0.gguf").symlink_to(folder / "nothing")
-    assert [(model.name, model.place) for model in local_models()] == [("hf:o/r/m-Q8_0.gguf", "hub")]
+    assert [(model.name, model.place) for model in local_models()] == [("hf:o/r:Q8_0", "hub")]
+
+
+def test_every_name_in_the_list_leads_to_its_file(other_tools: Path, hub_cache: Path) -> None:
+    snapshot = hub_cache / "models--o--r" / "snapshots" / "abc"
+    (snapshot / "sub").mkdir(parents=True)
+    for number, name in enumerate(["a-Q8_0.gguf", "b-Q8_0.gguf", "a-Q4_0.gguf", "sub/plain.gguf"]):
+        write_gguf(snapshot / name, {"general.name": str(number)})
+    models = local_models()
+    assert {m.name for m in models} == {
+        "hf:o/r:Q4_0", "hf:o/r/a-Q8_0.gguf", "hf:o/r/b-Q8_0.gguf", "hf:o/r/sub/plain.gguf",
+    }  # fmt: skip
+    for model in models:
+        assert resolve(model.name, offline=True).path == model.path
 
 
 def test_the_snapshot_that_main_points_to_is_preferred(hub_cache: Path) -> None:

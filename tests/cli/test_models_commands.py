@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from localrun.cli.main import run
-from tests.catalog.servers import Served, hub_server
+from tests.catalog.servers import Served, hub_server, web_server
 from tests.gguf.writer import F32, STRING, gguf_bytes, write_gguf
 
 MODEL = gguf_bytes(tensors=[("token_embd.weight", (64, 4), 0), ("w", (1024, 1024), 0)])
@@ -136,7 +136,7 @@ def test_list_shows_what_is_here(localrun: Localrun) -> None:
     localrun("pull", NAME)
     lines = localrun("list").stdout.splitlines()
     assert lines[0].split() == ["NAME", "QUANT", "SIZE", "WHERE"]
-    assert lines[1].split() == ["hf:o/tiny-GGUF/tiny-Q4_0.gguf", "Q4_0", "4", "MB", "Hugging", "Face", "cache"]
+    assert lines[1].split() == [NAME, "Q4_0", "4", "MB", "Hugging", "Face", "cache"]
     (row,) = json.loads(localrun("list", "--json").stdout)
     assert row["place"] == "hub"
     assert row["size"] == len(MODEL)
@@ -228,3 +228,22 @@ def test_rm_deletes_no_file_of_the_users_own(localrun: Localrun, tmp_path: Path)
     path = write_gguf(tmp_path / "mine.gguf")
     assert "is a file of yours" in localrun("rm", str(path), "--yes", code=2).stderr
     assert path.exists()
+
+
+def test_an_unfinished_download_is_listed_and_rm_deletes_it(localrun: Localrun, hub: Served) -> None:
+    hub.faults.cut_after, hub.faults.cuts_left, hub.faults.status_after_cut = 2 << 20, 1, 500
+    localrun("pull", NAME, code=3)
+    assert "hf:o/tiny-GGUF is unfinished (2 MB are here)" in localrun("list").stderr
+    assert localrun("rm", "hf:o/tiny-GGUF", "--yes").stderr == "deleted hf:o/tiny-GGUF: 2 MB\n"
+    assert "unfinished" not in localrun("list").stderr
+
+
+def test_an_unfinished_download_from_a_url_is_listed_and_rm_deletes_it(localrun: Localrun) -> None:
+    with web_server() as web:
+        web.files["/m.gguf"] = MODEL
+        web.faults.cut_after, web.faults.cuts_left, web.faults.status_after_cut = 2 << 20, 1, 500
+        url = f"{web.url}/m.gguf"
+        localrun("pull", url, code=3)
+        assert f"{url} is unfinished (2 MB are here)" in localrun("list").stderr
+        localrun("rm", url, "--yes")
+        assert "unfinished" not in localrun("list").stderr
