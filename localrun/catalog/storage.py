@@ -37,7 +37,8 @@ def check_room(folder: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(place).free
     if needed + _SPARE_BYTES > free:
         raise FetchError(
-            f"no room for {what}: {human_size(needed)} needed, {human_size(free)} free in {place}",
+            f"no room for {what}: {human_size(needed)} needed and {human_size(_SPARE_BYTES)} to spare, "
+            f"{human_size(free)} free in {place}",
             hint="free some space, or move the cache to another disk (HF_HOME for the hub, LOCALRUN_HOME for the rest)",
         )
 
