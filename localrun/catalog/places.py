@@ -5,7 +5,6 @@ Knows names only; touches no disk. Invariant: two references never share a file.
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from localrun.catalog.references import IndexReference, UrlReference
@@ -20,5 +19,7 @@ def index_path(reference: IndexReference) -> Path:
 
 def url_path(reference: UrlReference) -> Path:
     """Where the file of a URL lies: in a folder for the URL, under the file's own name."""
+    import hashlib  # seven milliseconds that a model from elsewhere need not wait for
+
     digest = hashlib.sha256(reference.text.encode()).hexdigest()[:16]
     return default_paths().models / "web" / digest / reference.file_name
