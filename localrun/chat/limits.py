@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterable
 
 MAX_SECONDS = 4.0
-"""Processor time of the rendering thread. The slowest template of 70 known ones takes 0.01 s for 100 turns."""
+"""Processor time of the rendering thread, for a short conversation."""
+_SECONDS_PER_ITEM = 0.004  # for each message; a template that looks back at every turn takes 2 s for 1,000 of them
 _BASE_STEPS = 2_000_000  # about one second of Python
 _BASE_SIZE = 4 << 20  # characters, far above any system prompt that a template writes by itself
 _STEPS_BETWEEN_CLOCK_READS = 64
@@ -37,7 +38,8 @@ class Meter:
         self.max_size = _BASE_SIZE + 8 * n_given
         self._steps_left = _BASE_STEPS + 16 * n_given
         self._until_clock = _STEPS_BETWEEN_CLOCK_READS
-        self._deadline = time.thread_time() + MAX_SECONDS
+        self._seconds = MAX_SECONDS + _SECONDS_PER_ITEM * len(self._weights)
+        self._deadline = time.thread_time() + self._seconds
 
     def spend(self, n_steps: int = 1) -> None:
         """Account for work. Raises `LimitExceededError` when the budget is used up."""
@@ -48,7 +50,7 @@ class Meter:
         if self._until_clock < 0:
             self._until_clock = _STEPS_BETWEEN_CLOCK_READS
             if time.thread_time() > self._deadline:
-                raise LimitExceededError(f"it takes more than {MAX_SECONDS:g} s")
+                raise LimitExceededError(f"it takes more than {self._seconds:.0f} s")
 
     def allow(self, size: int) -> None:
         """Account for a text or container of `size` characters, before it is made."""

@@ -217,9 +217,14 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def _count(self, iterator: Iterator[Any]) -> Iterator[Any]:
         meter = self.meter
+        n_steps = 0
         for item in iterator:
-            meter.spend()
+            n_steps += 1
+            if n_steps == 16:  # the meter costs as much as a short loop body
+                meter.spend(n_steps)
+                n_steps = 0
             yield item
+        meter.spend(n_steps)
 
     def _concatenate(self, values: list[Any]) -> str:
         """The `~` operator."""
