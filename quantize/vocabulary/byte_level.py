@@ -13,7 +13,7 @@ from quantize.checkpoint.config import read_json
 from quantize.errors import SourceError, UnsupportedError
 from quantize.metadata import Metadata, string, strings
 from quantize.vocabulary.files import TokenizerFiles, checked_vocabulary
-from quantize.vocabulary.pre_tokenizer import pre_tokenizer_name
+from quantize.vocabulary.pre_tokenizer import checked_name, pre_tokenizer_name
 from quantize.vocabulary.tokens import TokenList
 
 _BY_CLASS = {"GPT2Tokenizer": "gpt-2", "Qwen2Tokenizer": "qwen2"}
@@ -34,7 +34,7 @@ def byte_level_vocabulary(files: TokenizerFiles, n_tokens: int, pre: str | None)
         tokens.put_added(token)
     metadata = {
         "tokenizer.ggml.model": string("gpt2"),
-        "tokenizer.ggml.pre": string(pre or _pre_name(files)),
+        "tokenizer.ggml.pre": string(_pre_name(files) if pre is None else checked_name(pre)),
         **tokens.metadata(with_scores=False),
         "tokenizer.ggml.merges": strings(merges),
     }

@@ -8,6 +8,7 @@ no name is ever guessed.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,7 +64,19 @@ _KNOWN: dict[Steps, str] = {
     (("split", r"\p{N}{1,3}"), ("split", "[一-龥\u3040-ゟ゠-ヿ]+"), ("split", DEEPSEEK_V3), _BYTES): "deepseek-v3",
 }
 
-NAMES = frozenset({*_KNOWN.values(), "llama-bpe", "smollm"})
+ENGINE_NAMES = frozenset(
+    """
+    a.x-4.0 afmoe bailingmoe bailingmoe2 bloom chameleon chatglm-bpe codeshell cohere2moe command-r dbrx
+    deepseek-coder deepseek-llm deepseek-r1-qwen deepseek-v3 exaone exaone-moe exaone4 f2llmv2 falcon falcon-h1
+    falcon3 gemma4 gigachat glm4 glm5 gpt-2 gpt-4o gpt3-finnish granite-docling granite-embed-multi-311m
+    granite-embed-multi-97m grok-2 hunyuan hunyuan-dense hy_v4 jais jais-2 jina-de jina-es jina-v1-en jina-v2-code
+    jina-v2-de jina-v2-es jina-v5-nano joyai-llm kanana2 kormo laguna lfm2 llada-moe llama-bpe llama-v3 llama3
+    llama4 megrez mellum mellum2 midm-2.0 minerva-7b minicpm5 minimax-m2 modern-bert mpt olmo phi-2 pixtral
+    poro-chat qwen2 qwen35 refact roberta-bpe sarvam-moe seed-coder smaug-bpe smollm solar-open spark2_5 stablelm2
+    starcoder superbpe talkie tekken tiny_aya trillion ufakzeka viking whitespace youtu
+    """.split()  # noqa: SIM905 (one name a line would fill three screens)
+)
+"""All that `llama_vocab::impl::load` accepts for byte-level BPE, in llama-cpp-python 0.3.36."""
 
 
 def pre_tokenizer_name(tokenizer: Json, *, keeps_spaces: bool) -> str:
@@ -85,6 +98,19 @@ def pre_tokenizer_name(tokenizer: Json, *, keeps_spaces: bool) -> str:
         return "llama-bpe"
     if name == "starcoder" and keeps_spaces:
         return "smollm"
+    return name
+
+
+def checked_name(name: str) -> str:
+    """A name given by hand. Raises UnsupportedError when the engine would refuse it."""
+    if name not in ENGINE_NAMES:
+        close = difflib.get_close_matches(name, sorted(ENGINE_NAMES), 3)
+        raise UnsupportedError(
+            f"the engine has no pre-tokenizer {name!r}",
+            hint="Close: " + ", ".join(close) + "."
+            if close
+            else "Common ones: gpt-2, llama-bpe, qwen2, gpt-4o, tekken.",
+        )
     return name
 
 

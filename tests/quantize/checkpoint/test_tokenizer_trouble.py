@@ -33,6 +33,13 @@ def test_an_unknown_split_is_refused_with_a_way_out(byte_level_folder: Folder) -
     assert values(byte_level_folder, pre_tokenizer="qwen2")["tokenizer.ggml.pre"] == "qwen2"
 
 
+def test_a_pre_tokenizer_that_the_engine_does_not_have_is_refused(byte_level_folder: Folder) -> None:
+    with pytest.raises(UnsupportedError, match="'qwen'") as caught:
+        open_source(byte_level_folder.path, pre_tokenizer="qwen")
+    assert caught.value.hint is not None
+    assert "qwen2" in caught.value.hint
+
+
 def test_a_token_more_does_not_change_the_pre_tokenizer(byte_level_folder: Folder) -> None:
     token = {"id": 430, "content": "<fine_tuned>", "special": False, "normalized": False}
     byte_level_folder.edit("tokenizer.json", lambda t: t["added_tokens"].append(token))
