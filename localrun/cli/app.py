@@ -30,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "list": Command("models", "list_", "List the models on this machine, or those that could be fetched."),
     "show": Command("models", "show", "Show what a model is."),
     "rm": Command("models", "rm", "Delete models that localrun fetched."),
+    "plan": Command("plan", "plan", "Show what fits this machine, before downloading."),
     "tokenize": Command("tokenize", "tokenize", "Show the token ids, pieces and count of a text."),
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def write_note(name: str, content: dict[str, Any]) -> bool:
         temporary.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
         temporary.replace(target)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing could be written, there may be nothing to remove either
+            temporary.unlink()
         return False
     return True

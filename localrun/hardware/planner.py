@@ -131,6 +131,10 @@ class Planner:
         """Whether a context of `n_ctx` fits with so many layers offloaded."""
         return any(self._fits(n_ctx, gpu_layers, flash) for flash in self._flash_choices(gpu_layers))
 
+    def most_layers(self, n_ctx: int) -> int | None:
+        """The most layers that leave room for a context of `n_ctx`; None if it does not fit at all."""
+        return self._layers(n_ctx)
+
     def longest(self, gpu_layers: int, limit: int | None = None) -> int:
         """The longest context that fits with so many layers offloaded, up to the trained length; 0 if none does."""
         limit = limit or self.trained
@@ -168,7 +172,17 @@ class Planner:
             if self.fits(n_ctx, whole):
                 return whole
             self._experts_in_ram = False
-        return next((layers for layers in range(whole, -1, -1) if self.fits(n_ctx, layers)), None)
+        # More layers take more of the cards, and less of RAM: the most that the cards hold is the best there is.
+        low, high = 0, whole
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._cards_hold(n_ctx, middle) else (low, middle - 1)
+        return low if self.fits(n_ctx, low) else None
+
+    def _cards_hold(self, n_ctx: int, gpu_layers: int) -> bool:
+        needs = self.placement(n_ctx, gpu_layers, flash=self._flash_choices(gpu_layers)[-1]).gpus
+        pairs = zip(self.devices, needs, strict=True)
+        return all(need.total * self.correction <= device.budget for device, need in pairs)
 
     def _flash_choices(self, gpu_layers: int) -> tuple[bool, ...]:
         """Attention to try, in order. On a CPU it is off unless a long context needs it; on a GPU it is on."""
@@ -209,7 +223,11 @@ class Planner:
         room = (self.memory.budget + sum(d.budget for d in self.devices if layers and d.kind == "gpu")) / 1e9
         best = self.longest(layers)
         if best and wanted:
-            quantized = "" if self.params.kv_type != "f16" else "; --kv-type q8_0 makes a longer one fit"
+            smaller = Planner(
+                self.shape, replace(self.params, kv_type="q8_0"), self.devices, self.memory, self.correction
+            )
+            helps = self.params.kv_type == "f16" and smaller.fits(wanted, layers)
+            quantized = "; with --kv-type q8_0 it fits" if helps else ""
             return DoesNotFitError(
                 f"a context of {wanted:,} tokens needs {need:.1f} GB with the model, {room:.1f} GB are free",
                 hint=f"--ctx {best} fits{quantized}",
