@@ -17,6 +17,7 @@ _BASE_STEPS = 2_000_000  # about one second of Python
 _BASE_SIZE = 4 << 20  # characters, far above any system prompt that a template writes by itself
 _STEPS_BETWEEN_CLOCK_READS = 64
 _CHARACTERS_PER_STEP = 64
+_MAX_DEPTH = 200  # C's own recursion, in hashes of tuples for one, has no other guard
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _ITEM_SIZE = 32  # an item of a list, in characters: what it takes in memory, and when it is written out
 
@@ -71,9 +72,12 @@ class Meter:
         Two short lines can nest a list in itself forty times; written out it would be a terabyte. Stops at `max_size`.
         """
         weight, n_seen = 0, 0
-        stack: list[Iterable[object]] = [(value,)]
+        stack: list[tuple[Iterable[object], int]] = [((value,), 0)]
         while stack and weight <= self.max_size:
-            for item in stack.pop():
+            items, depth = stack.pop()
+            if depth > _MAX_DEPTH:
+                raise LimitExceededError(f"it nests values more than {_MAX_DEPTH} deep")
+            for item in items:
                 n_seen += 1
                 weight += _ITEM_SIZE
                 if isinstance(item, str):
@@ -82,8 +86,10 @@ class Meter:
                     known = self._weights.get(id(item))
                     if known is not None:
                         weight += known
+                    elif isinstance(item, dict):
+                        stack += [(item.keys(), depth + 1), (item.values(), depth + 1)]
                     else:
-                        stack += [item.keys(), item.values()] if isinstance(item, dict) else [item]
+                        stack.append((item, depth + 1))
         self.spend(1 + n_seen // 4)
         return weight
 

@@ -129,6 +129,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str | list | tuple | dict | int):
             _check_method(meter, owner, __obj.__name__, args)
+            result = super().call(__context, __obj, *args, **kwargs)
+            meter.check(result)
+            return result
         return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
@@ -171,8 +174,15 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                     meter.spend(len(value) // 64 if isinstance(value, str) else 4 * len(value))
                 if isinstance(value, int) and abs(value) > _MAX_ARGUMENT and name not in _NUMBERS_OF_ANY_SIZE:
                     raise LimitExceededError(f"the filter {name!r} is given the number {value}")
-            if name in ("replace", "indent"):
-                _check_growth(meter, [" " * v if isinstance(v, int) else v for v in values if isinstance(v, str | int)])
+            if name == "replace":
+                _check_replacement(meter, [value for value in values if isinstance(value, str)])
+            elif name == "indent" and values and isinstance(values[0], str):
+                widths = [
+                    value if isinstance(value, int) else len(value)
+                    for value in values[1:]
+                    if isinstance(value, str | int)
+                ]
+                meter.allow(len(values[0]) + (values[0].count("\n") + 1) * max(4, *widths, 0))
             elif name == "round" and any(isinstance(value, int) and value > 300 for value in values[1:]):
                 raise LimitExceededError("the filter 'round' is given a precision of more than 300")
             result = function(*args, **kwargs)
@@ -310,13 +320,11 @@ def _check_bits(n_bits: int) -> None:
         raise LimitExceededError(f"it computes a number of more than {_MAX_BITS} bits")
 
 
-def _check_growth(meter: Meter, texts: list[str]) -> None:
-    """For replacements: one text can be inserted at every character of another."""
-    lengths = sorted((len(text) for text in texts), reverse=True)
-    if len(lengths) > 1 and lengths[0] * lengths[1] > meter.max_size:
-        text, old, *new = texts
-        count = text.count(old) if new else text.count("\n") + 1
-        meter.allow(len(text) + count * max(map(len, new or [old])))
+def _check_replacement(meter: Meter, texts: list[str]) -> None:
+    """`texts`: where, what, by what. The new text can come in at every character."""
+    if len(texts) == 3:
+        text, old, new = texts
+        meter.allow(len(text) + text.count(old) * len(new))
 
 
 def _check_percent(meter: Meter, form: str, values: Any) -> None:
@@ -332,6 +340,6 @@ def _check_method(meter: Meter, owner: Any, name: str, args: tuple[Any, ...]) ->
         if isinstance(value, int) and abs(value) > _MAX_ARGUMENT * 1000:
             raise LimitExceededError(f"the method {name!r} is given the number {value}")
     if isinstance(owner, str) and name == "replace":
-        _check_growth(meter, [owner, *(value for value in args if isinstance(value, str))])
+        _check_replacement(meter, [owner, *(value for value in args if isinstance(value, str))])
     elif isinstance(owner, str) and name == "join" and args and isinstance(args[0], Sized):
         meter.allow(meter.weigh(args[0]) + len(args[0]) * len(owner))

@@ -63,7 +63,7 @@ def _told_call(call: ToolCall, change: Change) -> dict[str, Any]:
     """A call with its arguments as an object, where they are one."""
     try:
         arguments = json.loads(call.arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = call.arguments
     function = {"name": change(call.name), "arguments": _changed(arguments, change, keys=True)}
     return {"id": change(call.id), "type": "function", "function": function}

@@ -145,10 +145,9 @@ class ChatTemplate:
         from localrun.chat.sandbox import RefusalError
 
         values = {**self._special, "messages": [dict(message) for message in messages], **variables}
-        meter = Meter([values["messages"], values.get("tools")])
-        self._environment.meter = meter
         parts, size = [], 0
         try:
+            self._environment.meter = meter = Meter([values["messages"], values.get("tools")])
             for part in self._template.generate(values):
                 size += len(part)
                 meter.allow(size if size > meter.max_size else len(part))
@@ -214,11 +213,15 @@ class ChatTemplate:
         """Render with and without marks: the prompt, and the messages whose text is nowhere in it."""
 
         def render(change: Change) -> str:
-            told_messages = [
-                told(message, self._reasoning_key, typed=arrangement.typed, change=change)
-                for message in arrangement.messages
-            ]
-            return self.text(told_messages, tools=told_tools(tools, change), **variables)
+            try:
+                told_messages = [
+                    told(message, self._reasoning_key, typed=arrangement.typed, change=change)
+                    for message in arrangement.messages
+                ]
+                offered = told_tools(tools, change)
+            except RecursionError as error:
+                raise TemplateError("a tool, or the arguments of a call, are nested too deeply") from error
+            return self.text(told_messages, tools=offered, **variables)
 
         plain = render(disguise or unchanged)
         if arrangement.typed and _TYPED_PART.search(plain):

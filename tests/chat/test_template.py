@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from localrun.chat.messages import Message
+from localrun.chat.messages import Message, ToolCall
 from localrun.chat.template import ChatTemplate, Prompt
 from localrun.errors import TemplateError
 from tests.sdist import template_file
@@ -221,6 +221,17 @@ def test_a_text_that_the_template_compares_leaves_the_rendering_right_and_untrac
 def test_tools_are_told_to_the_template() -> None:
     tool = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {}}}
     assert '"weather"' in known("Qwen-Qwen3-0.6B").render(HELLO, tools=[tool]).text
+
+
+def test_tools_and_calls_that_are_nested_without_end_are_one_clear_error() -> None:
+    parameters: dict[str, object] = {}
+    for _ in range(2000):
+        parameters = {"items": parameters}
+    with pytest.raises(TemplateError, match="nested too deeply"):
+        known("Qwen-Qwen3-0.6B").render(HELLO, tools=[{"type": "function", "function": parameters}])
+    call = ToolCall("1", "f", "[" * 100_000)
+    prompt = known("Qwen-Qwen3-0.6B").render([*HELLO, Message("assistant", "", tool_calls=(call,))])
+    assert "[[[[" in prompt.text
 
 
 def test_importing_the_module_does_not_import_jinja() -> None:
