@@ -1,49 +1,28 @@
 """What every architecture has: a table from checkpoint names to GGUF names, sizes, parameters, and defaults.
 
-A subclass states its table and overrides what differs. Knows names and shapes; reads no weight. Invariant: `tensors`
-accounts for every tensor of the checkpoint: used, or ignored on purpose, or an error.
+A subclass states its table and overrides what differs. Knows the configuration; reads no weight. Invariant: a
+setting that the engine would compute in another way is refused when the architecture is made.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
-
-import numpy as np
-import numpy.typing as npt
-from gguf.constants import GGMLQuantizationType
 
 from quantize.architectures.pooling import pooling_of
 from quantize.architectures.rope import Rope, rope_metadata, rope_of
+from quantize.architectures.table import IGNORED, Rule, matched, plain_names, refuse_left_over
 from quantize.checkpoint.config import Config
 from quantize.checkpoint.folder import Checkpoint
 from quantize.checkpoint.weight import Weight
 from quantize.errors import SourceError, UnsupportedError
 from quantize.metadata import Metadata, f32, u32
-from quantize.model import Rows, Tensor
-
-Weights = Mapping[str, Weight]
-Transform = Callable[[Weight], Weight]
-
-IGNORED = (r".*\.rotary_emb\.inv_freq", r".*\.attention\.masked_bias", r".*\.attn\.bias")
-"""Buffers that old checkpoints store and nobody reads."""
+from quantize.model import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One line of a table. `{i}` in the names stands for the layer; the shape names entries of `sizes`."""
-
-    source: str
-    target: str
-    shape: tuple[str, ...]
-    transform: Transform | None = None
-    optional: bool = False
-    """May be absent, but then in every layer."""
-
-
-class Architecture:
+class Architecture(ABC):
     """The base of all architectures; holds the configuration with the class's defaults underneath."""
 
     name: ClassVar[str]
@@ -64,16 +43,13 @@ class Architecture:
         self.n_layers = self.config.integer("num_hidden_layers")
         self.rope: Rope = rope_of(self.config)
         self.warnings: list[str] = []
-        activation = self.config.get("hidden_activation", "hidden_act")
-        if activation is not None and activation not in self.activations:
-            raise self.unsupported("hidden_act", activation)
         self.check()
 
     # What a subclass says ------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def rules(self) -> Sequence[Rule]:
         """The table."""
-        raise NotImplementedError
 
     def sizes(self) -> dict[str, int]:
         """Values of the names that shapes use. Raises SourceError when config.json contradicts itself."""
@@ -108,6 +84,9 @@ class Architecture:
 
     def check(self) -> None:
         """Refuse or warn of settings under which the engine would compute something else."""
+        activation = self.config.get("hidden_activation", "hidden_act")
+        if activation is not None and activation not in self.activations:
+            raise self.unsupported("hidden_act", activation)
 
     # What they share -----------------------------------------------------------------------------------------------
 
@@ -177,110 +156,22 @@ class Architecture:
             self.warnings.append("the layers after pooling are left out: vectors differ from sentence-transformers'")
         return {f"{self.name}.pooling_type": u32(pooling.type)}
 
-    def tensors(self, weights: dict[str, Weight], checkpoint: Checkpoint, accounted: set[str]) -> list[Tensor]:
+    def tensors(self, weights: Mapping[str, Weight], checkpoint: Checkpoint, accounted: set[str]) -> list[Tensor]:
         """All tensors of the file to be written, computed ones first, then in the order of the checkpoint.
 
         `accounted` names stored tensors that are used already (scales). Raises SourceError with the names when a
-        tensor is missing, has another shape than the configuration says, or is left over.
+        tensor is missing or has another shape than the configuration says, UnsupportedError when one is left over.
         """
-        renamed = self._renamed(weights)
-        known = {name: w for name, w in renamed.items() if not self._is_ignored(name)}
+        used = {*weights, *accounted}
+        refuse_left_over([n for n in checkpoint.tensors if n not in used and not self._is_ignored(n)])
+        known = {}
+        for name, plain in plain_names(weights).items():
+            if not self._is_ignored(plain := self.tensor_name(plain)):
+                known[plain] = weights[name]
         ready = self.gathered(known, checkpoint)
-        table = {rule.source: rule for rule in self._for_layers()}
-        self._check_missing(table, ready)
-        unknown = [name for name in ready if name not in table]
-        unread = [n for n in checkpoint.tensors if n not in weights and n not in accounted and not self._is_ignored(n)]
-        if unknown or unread:
-            names = unknown + unread
-            raise UnsupportedError(
-                f"{len(names)} tensors do not belong to {self.hf_classes[0]}: {', '.join(names[:5])}",
-                hint="The checkpoint may be a variant of the architecture, an adapter, or quantized by a method "
-                "that is not known here.",
-            )
-        sizes = self.sizes()
-        stored = [_finished(table[name], weight, sizes) for name, weight in ready.items()]
-        return self.extra_tensors() + stored
-
-    def _renamed(self, weights: Mapping[str, Weight]) -> dict[str, Weight]:
-        """Bring the names to one form: with `model.` in front, without the parts of multimodal wrappers."""
-        bare = not any(name.startswith(("model.", "language_model.", "lm_head.")) for name in weights)
-        renamed = {}
-        for name, weight in weights.items():
-            plain = name.replace("language_model.", "")
-            plain = plain if not bare else f"model.{plain}"
-            if plain.startswith("model.model."):
-                plain = plain.removeprefix("model.")
-            renamed[self.tensor_name(plain)] = weight
-        return renamed
+        return self.extra_tensors() + matched(self.rules(), self.n_layers, ready, self.sizes())
 
     def _is_ignored(self, name: str) -> bool:
         if name == "lm_head.weight" and self.tied:
             return True  # transformers does not read it either
         return any(re.fullmatch(pattern, name) for pattern in (*IGNORED, *self.ignored))
-
-    def _for_layers(self) -> Iterator[Rule]:
-        for rule in self.rules():
-            if "{i}" not in rule.source:
-                yield rule
-                continue
-            for i in range(self.n_layers):
-                yield Rule(
-                    rule.source.replace("{i}", str(i)),
-                    rule.target.replace("{i}", str(i)),
-                    rule.shape,
-                    rule.transform,
-                    rule.optional,
-                )
-
-    def _check_missing(self, table: Mapping[str, Rule], ready: Weights) -> None:
-        missing = [name for name, rule in table.items() if not rule.optional and name not in ready]
-        for rule in self.rules():
-            if rule.optional and "{i}" in rule.source:
-                names = [rule.source.replace("{i}", str(i)) for i in range(self.n_layers)]
-                absent = [name for name in names if name not in ready]
-                missing += absent if len(absent) < len(names) else []
-        if missing:
-            hint = (
-                "config.json says the output head is not tied to the embedding."
-                if "lm_head.weight" in missing
-                else None
-            )
-            raise SourceError(f"{len(missing)} tensors are missing: {', '.join(missing[:5])}", hint=hint)
-
-
-def _finished(rule: Rule, weight: Weight, sizes: Mapping[str, int]) -> Tensor:
-    """Check the shape, transform, and decide what the recipe may not change."""
-    expected = tuple(int(part) if part.isdecimal() else sizes[part] for part in rule.shape)
-    if weight.shape != expected:
-        raise SourceError(
-            f"tensor {weight.label!r} has shape {weight.shape}, config.json calls for {expected}",
-            hint="config.json belongs to another model, or tokens were added without saving it.",
-        )
-    done = weight if rule.transform is None else rule.transform(weight)
-    return finished_tensor(rule.target, done)
-
-
-_ALWAYS_F32 = re.compile(
-    r".*_norm\.weight|.*\.ffn_gate_inp\.weight|position_embd\.weight|token_types\.weight|.*(?<!\.weight)"
-)
-"""Names the engine wants in F32 whatever the recipe: norms, routers, positions, everything that is no `.weight`.
-
-Same rule as `prepare_tensors` in llama.cpp's converter."""
-
-
-def finished_tensor(name: str, weight: Weight, *, keep: GGMLQuantizationType | None = None) -> Tensor:
-    """A weight under its GGUF name. One-axis tensors and some by name stay F32."""
-    if weight.type == GGMLQuantizationType.MXFP4:
-        keep = weight.type  # rounding it again would only lose
-    elif keep is None and (len(weight.shape) < 2 or _ALWAYS_F32.fullmatch(name)):
-        keep = GGMLQuantizationType.F32
-    raw = weight.stored if keep is None or keep == weight.type else None
-    return Tensor(name, weight.shape, weight.type, weight.read, keep, raw, weight.row_multiple)
-
-
-def computed_tensor(name: str, values: npt.NDArray[np.float32]) -> Tensor:
-    """A small one-axis tensor that is computed, always F32."""
-    rows: Rows = values.reshape(1, -1)
-    return Tensor(
-        name, values.shape, GGMLQuantizationType.F32, lambda start, stop: rows[start:stop], GGMLQuantizationType.F32
-    )

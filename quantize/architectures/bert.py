@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from quantize.architectures.architecture import Architecture, Rule
+from quantize.architectures.architecture import Architecture
+from quantize.architectures.table import Rule
 from quantize.metadata import Metadata, boolean, f32, u32
 
 _LAYER, _BLOCK = "encoder.layer.{i}.", "blk.{i}."
@@ -28,6 +29,7 @@ class Bert(Architecture):
     }
 
     def check(self) -> None:
+        super().check()
         kind = self.config.get("position_embedding_type")
         if kind not in (None, "absolute"):
             raise self.unsupported("position_embedding_type", kind)

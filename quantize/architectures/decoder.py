@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quantize.architectures.architecture import Rule, Transform
+from quantize.architectures.table import Rule, Transform
 
 LAYER = "model.layers.{i}."
 BLOCK = "blk.{i}."

@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from quantize.architectures.architecture import Architecture, Rule
+from quantize.architectures.architecture import Architecture
 from quantize.architectures.decoder import BLOCK, LAYER, attention, ends, feed_forward, head_norms
+from quantize.architectures.table import Rule
 from quantize.checkpoint.folder import Checkpoint
 from quantize.checkpoint.weight import Weight, plus_one, row_range
 from quantize.metadata import Metadata, booleans, f32, u32
@@ -42,6 +43,7 @@ class Gemma2(Architecture):
     """With this many layers the engine scales attention by hidden size over heads, else by the head's width."""
 
     def check(self) -> None:
+        super().check()
         scale = self.config.number("query_pre_attn_scalar")
         large = self.n_layers == self.layers_of_27b
         expected = self.config.integer("hidden_size") // self.n_heads if large else self.head_dim

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from gguf.constants import GGMLQuantizationType
 
-from quantize.architectures.architecture import Architecture, Rule
+from quantize.architectures.architecture import Architecture
 from quantize.architectures.decoder import BLOCK, LAYER, attention, ends
+from quantize.architectures.table import Rule
 from quantize.checkpoint.folder import Checkpoint
 from quantize.checkpoint.safetensors import StoredTensor
 from quantize.checkpoint.weight import Bytes, Weight, rows_within_experts, transpose_experts
@@ -51,6 +52,7 @@ class GptOss(Architecture):
     """Read from the checkpoint by `repacked_experts`, not as weights."""
 
     def check(self) -> None:
+        super().check()
         if self.tied:
             raise self.unsupported("tie_word_embeddings", True)
         for key, constant in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):

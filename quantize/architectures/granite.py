@@ -22,6 +22,7 @@ class Granite(Llama):
     defaults: ClassVar[Mapping[str, Any]] = {**Llama.defaults, **dict.fromkeys(_MULTIPLIERS, 1.0)}
 
     def check(self) -> None:
+        super().check()
         if self.head_dim * self.n_heads != self.config.integer("hidden_size"):
             raise self.unsupported("head_dim", self.head_dim)
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from quantize.architectures.architecture import Architecture, Rule, computed_tensor
+from quantize.architectures.architecture import Architecture
 from quantize.architectures.decoder import attention, ends, feed_forward, pre_norms
 from quantize.architectures.rope import llama3_factors
+from quantize.architectures.table import Rule, computed_tensor
 from quantize.checkpoint.weight import interleave_rotary_halves
 from quantize.metadata import Metadata, u32
 from quantize.model import Tensor

@@ -20,6 +20,7 @@ class Mistral(Llama):
     }
 
     def check(self) -> None:
+        super().check()
         window, context = self.config.get("sliding_window"), self.config.get("max_position_embeddings")
         if isinstance(window, int) and isinstance(context, int) and window < context:
             self.warnings.append(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from quantize.architectures.architecture import Architecture, Rule
+from quantize.architectures.architecture import Architecture
 from quantize.architectures.decoder import BLOCK, LAYER, attention, ends, feed_forward, head_norms
+from quantize.architectures.table import Rule
 from quantize.metadata import Metadata
 
 
@@ -21,6 +22,7 @@ class Olmo2(Architecture):
     }
 
     def check(self) -> None:
+        super().check()
         if self.tied:
             raise self.unsupported("tie_word_embeddings", True)
         if self.head_dim * self.n_heads != self.config.integer("hidden_size"):

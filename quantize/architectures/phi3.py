@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from quantize.architectures.architecture import Architecture, Rule, computed_tensor
+from quantize.architectures.architecture import Architecture
 from quantize.architectures.decoder import BLOCK, LAYER, ends, pre_norms
+from quantize.architectures.table import Rule, computed_tensor
 from quantize.errors import SourceError
 from quantize.metadata import Metadata, f32, u32
 from quantize.model import Tensor
@@ -29,6 +30,7 @@ class Phi3(Architecture):
     }
 
     def check(self) -> None:
+        super().check()
         window, context = self.config.get("sliding_window"), self.config.get("max_position_embeddings")
         if isinstance(window, int) and isinstance(context, int) and window < context:
             self.warnings.append(

@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from quantize.architectures.architecture import Architecture, Rule
+from quantize.architectures.architecture import Architecture
 from quantize.architectures.decoder import BLOCK, LAYER, attention, ends, feed_forward, head_norms, pre_norms
+from quantize.architectures.table import Rule
 from quantize.checkpoint.folder import Checkpoint
 from quantize.checkpoint.weight import Weight, rows_within_experts, stack
 from quantize.errors import SourceError
@@ -26,6 +27,7 @@ class Qwen2(Architecture):
     }
 
     def check(self) -> None:
+        super().check()
         if self.config.flag("use_sliding_window"):
             self.warnings.append("the engine does not apply this model's attention window: long answers may differ")
 

@@ -28,6 +28,7 @@ class SmolLM3(Llama):
     states_head_width = False
 
     def check(self) -> None:
+        super().check()
         rotated = self.config.get("no_rope_layers")
         expected = [int((i + 1) % _STEP != 0) for i in range(self.n_layers)]
         if rotated is None and self.config.integer("no_rope_layer_interval") != _STEP:
