@@ -113,7 +113,7 @@ class _Walk:
         metadata = self._metadata(n_keys)
         alignment = self._alignment(metadata)
         infos = [self._tensor(number) for number in range(n_tensors)]
-        data_offset = -(-self.at // alignment) * alignment
+        data_offset = -(-self.at // alignment) * alignment if infos else self.at
         tensors = self._place(infos, data_offset, alignment)
         return ParsedFile(self.path, version, metadata, tensors, alignment, data_offset, self.size)
 

@@ -136,6 +136,7 @@ def test_a_file_of_gguf_py_is_read_as_its_own_reader_reads_it(tmp_path: Path) ->
 def test_a_vocabulary_file_without_tensors_is_read(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "vocab.gguf", tensors=[])
     assert read_header(path).tensors == ()
+    assert read_header(path).data_offset == Ggml().data_offset(path)
 
 
 @pytest.mark.parametrize(
