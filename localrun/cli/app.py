@@ -30,7 +30,10 @@ COMMANDS: dict[str, Command] = {
     "list": Command("models", "list_", "List the models on this machine, or those that could be fetched."),
     "show": Command("models", "show", "Show what a model is."),
     "rm": Command("models", "rm", "Delete models that localrun fetched."),
+    "quantize": Command("quantize", "quantize", "Make a model smaller, and measure what that costs."),
     "plan": Command("plan", "plan", "Show what fits this machine, before downloading."),
+    "serve": Command("serve", "serve", "Serve models over HTTP as OpenAI's API does."),
+    "ps": Command("ps", "ps", "Show the running servers and the models they have in memory."),
     "tokenize": Command("tokenize", "tokenize", "Show the token ids, pieces and count of a text."),
 }
 
@@ -60,7 +63,9 @@ def build(wanted: str | None, *, everything: bool = False) -> typer.Typer:
 
 
 def _root(
-    debug: bool = typer.Option(False, "--debug", help="Show tracebacks and the engine's log. Works after a command too."),
+    debug: bool = typer.Option(
+        False, "--debug", help="Show tracebacks and the engine's log. Works after a command too."
+    ),
     version: bool = typer.Option(False, "--version", help="Show the version and exit."),
 ) -> None:
     """Both options are handled before the application is built; they stand here for the help text."""

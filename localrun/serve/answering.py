@@ -1,0 +1,189 @@
+"""One response on its way: choices are started, followed, and stopped when the client goes.
+
+Knows turns, the pool and the relay; writes streams and whole bodies through ASGI. Invariants: a client that goes away
+stops its answers within one step of the engine; a slow reader holds up nobody but itself; an error before the first
+event has its status, one after it is an event of the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from localrun.errors import LocalrunError
+from localrun.responder import TokenChosen, Warning_
+from localrun.serve.asking import Ask
+from localrun.serve.failures import ApiError, as_api_error
+from localrun.serve.guard import Receive, Scope, Send
+from localrun.serve.metrics import Metrics
+from localrun.serve.pool import Loaded, RunningAnswer
+from localrun.serve.relay import Channel, Relay
+from localrun.serve.shapes import END_OF_STREAM, Shapes
+from localrun.serve.tool_format import ToolFormat
+from localrun.serve.turn import Ended, Told, Turn
+
+logger = logging.getLogger(__name__)
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx would collect the stream otherwise
+]
+
+
+class Answering:
+    """All choices of one response."""
+
+    def __init__(self, ask: Ask, loaded: Loaded, relay: Relay, metrics: Metrics, form: ToolFormat | None) -> None:
+        self.ask = ask
+        self._loaded = loaded
+        self._metrics = metrics
+        self._channel = Channel(relay)
+        self.turns = [Turn(request, ask.tools, form) for request in ask.requests]
+        self._running: dict[int, RunningAnswer] = {}
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End all choices soon."""
+        self._stopped = True
+        for answer in self._running.values():
+            answer.stop()
+
+    async def follow(self) -> AsyncIterator[list[tuple[int, list[Told]]]]:
+        """What happens, until all choices have ended. Raises `ApiError` for the first that fails."""
+        for index, turn in enumerate(self.turns):
+            await self._start(index, turn)
+        while not all(turn.over for turn in self.turns):
+            news: dict[int, list[Told]] = {}
+            for index, event in await self._channel.take():
+                news.setdefault(index, []).extend(self.turns[index].take(event))
+            yield list(news.items())
+            for index in news:
+                turn = self.turns[index]
+                if turn.error is not None:
+                    self.stop()
+                    raise as_api_error(turn.error)
+                if turn.ended is not None:
+                    self._metrics.finished(self._loaded.servable.name, turn.ended.result)
+                    self._loaded.answer_s += (turn.ended.result.timings.total_s - self._loaded.answer_s) / 8
+                elif turn.request is not None:
+                    await self._start(index, turn)
+
+    async def settle(self) -> None:
+        """Stop what still runs, and wait until the engine has let go of it."""
+        self.stop()
+        while not all(turn.over or turn.request is not None for turn in self.turns):
+            for index, event in await self._channel.take():
+                for _ in self.turns[index].take(event):
+                    continue
+
+    async def _start(self, index: int, turn: Turn) -> None:
+        request, turn.request = turn.request, None
+        assert request is not None
+        try:
+            # In a thread: rendering and tokenizing a long prompt, or compiling a schema, takes a while.
+            answer = await asyncio.to_thread(self._loaded.model.start, request, self._channel.sink(index))
+        except LocalrunError as error:
+            turn.error = error
+            raise as_api_error(error) from error
+        except BaseException:
+            turn.request = request
+            raise
+        self._running[index] = answer
+        if self._stopped:
+            answer.stop()
+
+    @property
+    def warnings(self) -> list[Warning_]:
+        """Of the request and of all choices."""
+        ended = [turn.ended.result.warnings for turn in self.turns if turn.ended is not None]
+        return [*self.ask.warnings, *(warning for warnings in ended for warning in warnings)]
+
+
+async def respond(answering: Answering, scope: Scope, receive: Receive, send: Send) -> int:
+    """Write the whole response; returns its status. Raises `ApiError` where nothing has been written yet."""
+    ask = answering.ask
+    shapes = Shapes(chat=ask.chat, model=answering._loaded.servable.name, per_prompt=ask.per_prompt)
+    watcher = asyncio.create_task(_stop_when_gone(receive, answering))
+    try:
+        if ask.stream:
+            await _stream(answering, shapes, send)
+        else:
+            await _whole(answering, shapes, send)
+    finally:
+        watcher.cancel()
+        await answering.settle()
+    return 200
+
+
+async def _stop_when_gone(receive: Receive, answering: Answering) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+    answering.stop()
+
+
+async def _whole(answering: Answering, shapes: Shapes, send: Send) -> None:
+    told: list[list[Told]] = [[] for _ in answering.turns]
+    async for news in answering.follow():
+        for index, items in news:
+            told[index].extend(items)
+    body = shapes.whole(told, answering.warnings, echo=answering.ask.echo)
+    await send_json(send, 200, body)
+
+
+async def _stream(answering: Answering, shapes: Shapes, send: Send) -> None:
+    ask = answering.ask
+    begun = False
+    try:
+        async for news in answering.follow():
+            if not begun and all(turn.error is None for turn in answering.turns):
+                begun = True
+                await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+                await _write(send, _opening(answering, shapes))
+            if data := b"".join(_chunks(shapes, index, items, ask) for index, items in news):
+                await _write(send, data)
+    except ApiError as error:
+        if not begun:
+            raise
+        await _write(send, shapes.error(error.body), last=True)
+        return
+    data = b""
+    if warnings := answering.warnings:
+        data += shapes.warnings_chunk(warnings)
+    if ask.stream_usage:
+        data += shapes.usage_chunk(turn.ended.result for turn in answering.turns if turn.ended is not None)
+    await _write(send, data + END_OF_STREAM, last=True)
+
+
+def _opening(answering: Answering, shapes: Shapes) -> bytes:
+    if answering.ask.chat:
+        return b"".join(shapes.role(index) for index in range(len(answering.turns)))
+    return shapes.text(0, answering.ask.echo) if answering.ask.echo else b""
+
+
+def _chunks(shapes: Shapes, index: int, items: list[Told], ask: Ask) -> bytes:
+    if ask.logprobs:
+        # One token a chunk: its piece may come later, when a character is whole.
+        groups: list[list[Told]] = []
+        for item in items:
+            if not groups or isinstance(item, TokenChosen | Ended):
+                groups.append([])
+            groups[-1].append(item)
+        return b"".join(shapes.chunks(index, group, progress=ask.progress) for group in groups)
+    return shapes.chunks(index, items, progress=ask.progress)
+
+
+async def _write(send: Send, data: bytes, *, last: bool = False) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": not last})
+
+
+async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+    """A whole JSON response."""
+    data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    fields = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+    fields += [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+    await send({"type": "http.response.start", "status": status, "headers": fields})
+    await send({"type": "http.response.body", "body": data})

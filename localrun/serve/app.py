@@ -1,0 +1,227 @@
+"""The application: routes, admission, and what every response has in common.
+
+Knows endpoints; knows no engine and no socket. Invariants: every error is OpenAI's error object, a bug is a 500 that
+tells nothing, and what runs or waits never exceeds the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from localrun import __version__
+from localrun.serve.answering import Answering, respond, send_json
+from localrun.serve.asking import Ask, chat_ask, completion_ask
+from localrun.serve.failures import ApiError
+from localrun.serve.fields import parse_object
+from localrun.serve.guard import Guard, Receive, Rules, Scope, Send
+from localrun.serve.metrics import CONTENT_TYPE, Metrics
+from localrun.serve.openapi import description
+from localrun.serve.pool import Loaded, ModelPool, Servable
+from localrun.serve.relay import Relay
+from localrun.serve.tool_format import ToolFormat, tool_format
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_RETRY_AFTER_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How a server behaves."""
+
+    rules: Rules = field(default_factory=Rules)
+    parallel: int = 4
+    """Answers that run at once."""
+    queue: int = 64
+    """Answers that may wait beyond those."""
+    max_loaded: int | None = None
+    log: Callable[[str], None] | None = None
+    """Takes a line for each response."""
+    log_prompts: bool = False
+
+
+class Service:
+    """What the endpoints share. Made inside the event loop."""
+
+    def __init__(self, servables: list[Servable], options: ServeOptions, available: Callable[[], int]) -> None:
+        self.options = options
+        self.metrics = Metrics()
+        self.started = time.time()
+        self.pool = ModelPool(servables, metrics=self.metrics, available=available, max_loaded=options.max_loaded)
+        self.relay = Relay(asyncio.get_running_loop())
+
+    async def answer(self, ask: Ask, scope: Scope, receive: Receive, send: Send) -> int:
+        """Admit, answer, write. Returns the status. Raises `ApiError` where nothing has been written."""
+        async with self.pool.use(ask.model) as loaded:
+            form = self._tool_format(ask, loaded)
+            n = len(ask.requests)
+            self._admit(loaded, n)
+            gauge = self.metrics.in_flight.labels(loaded.servable.name)
+            loaded.in_flight += n
+            gauge.set(loaded.in_flight)
+            try:
+                return await respond(Answering(ask, loaded, self.relay, self.metrics, form), scope, receive, send)
+            finally:
+                loaded.in_flight -= n
+                gauge.set(loaded.in_flight)
+
+    def _admit(self, loaded: Loaded, n: int) -> None:
+        options, name = self.options, loaded.servable.name
+        room = options.parallel + options.queue
+        if loaded.in_flight + n <= room:
+            return
+        self.metrics.refused.labels(name).inc()
+        wait = loaded.answer_s * max(1, loaded.in_flight + n - room) / options.parallel
+        seconds = min(_LONGEST_RETRY_AFTER_S, max(1, math.ceil(wait)))
+        raise ApiError(
+            429,
+            f"{loaded.in_flight} answers run or wait, and no more than {room} may; try again in about {seconds} s",
+            kind="rate_limit_error",
+            code="queue_full",
+            headers={"Retry-After": str(seconds)},
+        )
+
+    def _tool_format(self, ask: Ask, loaded: Loaded) -> ToolFormat | None:
+        if ask.tools is None:
+            return None
+        name = loaded.servable.name
+        form = tool_format(loaded.model.template) if loaded.model.info.can_chat else None
+        if form is None:
+            raise ApiError(
+                400, f"the chat template of {name} knows no tools in a form that is known here", param="tools"
+            )
+        if form.tag is None and not ask.tools.forced:
+            message = f"{name} writes a call like any other text: only a tool_choice that demands one is possible"
+            raise ApiError(400, message, param="tool_choice")
+        return form
+
+    def log(self, line: str) -> None:
+        if self.options.log is not None:
+            self.options.log(line)
+
+
+Reader = Callable[[dict[str, Any]], Ask]
+
+
+class AnswerEndpoint:
+    """An endpoint whose answer comes from a model."""
+
+    def __init__(self, service: Service, path: str, read: Reader) -> None:
+        self._service, self._path, self._read = service, path, read
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service = self._service
+        started = time.perf_counter()
+        try:
+            body = await _json_body(Request(scope, receive))
+            if service.options.log_prompts:
+                service.log(f"{self._path} {body}")
+            status = await service.answer(self._read(body), scope, receive, send)
+        except ApiError as error:
+            status = error.status
+            await send_json(send, status, error.body, error.headers)
+        service.metrics.responses.labels(self._path, str(status)).inc()
+        service.log(f"POST {self._path} {status} {time.perf_counter() - started:.2f} s")
+
+
+async def _json_body(request: Request) -> dict[str, Any]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(415, f"the content type is {kind[:100] or 'missing'}; it is application/json")
+    return parse_object(await request.body())
+
+
+def make_app(service: Service) -> Guard:
+    """The ASGI application."""
+    app = Starlette(
+        routes=_routes(service),
+        exception_handlers={HTTPException: _http_error, ApiError: _api_error, Exception: _bug},
+    )
+    return Guard(app, service.options.rules)
+
+
+def _routes(service: Service) -> list[Route]:
+    def get(path: str, function: Callable[[Service, Request], Response]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return function(service, request)
+
+        return Route(path, endpoint, methods=["GET"])
+
+    def answer(path: str, read: Reader) -> Route:
+        return Route(path, AnswerEndpoint(service, path, read), methods=["POST"])
+
+    return [
+        answer("/v1/chat/completions", chat_ask),
+        answer("/v1/completions", completion_ask),
+        get("/v1/models", _models),
+        get("/v1/models/{name:path}", _model),
+        get("/v1/status", _status),
+        get("/health", lambda _service, _request: JSONResponse({"status": "ok"})),
+        get("/metrics", lambda service, _request: Response(service.metrics.text(), media_type=CONTENT_TYPE)),
+        get("/openapi.json", lambda _service, _request: JSONResponse(description())),
+    ]
+
+
+def _models(service: Service, _request: Request) -> Response:
+    return JSONResponse({"object": "list", "data": [_told_model(service, s) for s in service.pool.servables]})
+
+
+def _model(service: Service, request: Request) -> Response:
+    name = request.path_params["name"]
+    for servable in service.pool.servables:
+        if servable.name == name:
+            return JSONResponse(_told_model(service, servable))
+    raise ApiError(404, f"the model {name[:100]!r} is not served here", param="model", code="model_not_found")
+
+
+def _told_model(service: Service, servable: Servable) -> dict[str, Any]:
+    loaded = any(entry.servable is servable for entry in service.pool.loaded)
+    head = {"id": servable.name, "object": "model", "created": int(service.started), "owned_by": "localrun"}
+    return {**head, **servable.details, "loaded": loaded}
+
+
+def _status(service: Service, _request: Request) -> Response:
+    """What `localrun ps` shows."""
+    models = [
+        {
+            "name": entry.servable.name,
+            "bytes": entry.servable.n_bytes,
+            "context": entry.model.info.context_limit,
+            "in_flight": entry.in_flight,
+            "loaded_at": entry.loaded_at,
+            "last_used": time.time() if entry.users else entry.last_used,
+            **{key: str(value) for key, value in entry.servable.details.items() if key == "quantization"},
+        }
+        for entry in service.pool.loaded
+    ]
+    head = {"pid": os.getpid(), "version": __version__, "started": service.started, "serves": service.pool.names}
+    return JSONResponse({**head, "parallel": service.options.parallel, "models": models})
+
+
+async def _http_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    api = ApiError(error.status_code, error.detail.lower(), headers=error.headers)
+    return JSONResponse(api.body, api.status, headers=api.headers)
+
+
+async def _api_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body, error.status, headers=error.headers)
+
+
+async def _bug(_request: Request, error: Exception) -> Response:
+    logger.error("a bug in the server", exc_info=error)
+    return JSONResponse(ApiError(500, "a bug of the server", kind="server_error").body, 500)
