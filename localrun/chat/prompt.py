@@ -17,10 +17,12 @@ from __future__ import annotations
 from bisect import bisect, bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from localrun.chat.messages import Message, Notice
 from localrun.chat.provenance import Marks, Span
+from localrun.chat.reasoning import ReasoningFormat, from_vocabulary
 from localrun.chat.template import ChatTemplate, Prompt
 from localrun.errors import InputError, TemplateError
 
@@ -71,6 +73,11 @@ class PromptEncoder:
         else:
             prompt, ids = self._untraced(prompt, ids, messages, {"prefill": prefill, **options})
         return EncodedPrompt(self._with_bos(ids), prompt)
+
+    @cached_property
+    def reasoning(self) -> ReasoningFormat | None:
+        """How the model writes its reasoning: as its template does, or with tags that are single tokens."""
+        return self._template.reasoning or from_vocabulary(lambda tag: len(self._ids(tag)) == 1)
 
     def encode_raw(self, text: bytes) -> list[int]:
         """Token ids of a text without a template; BOS is added where the model wants one. Special tokens count."""

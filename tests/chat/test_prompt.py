@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localrun.chat.messages import Message, ToolCall
-from localrun.chat.prompt import PromptEncoder
+from localrun.chat.prompt import Encoder, PromptEncoder
 from localrun.chat.template import ChatTemplate
 from localrun.errors import InputError
 from localrun.llama.model import LlamaModel
@@ -220,6 +220,34 @@ def test_calls_of_tools_their_answers_and_their_descriptions_are_plain_text_too(
         return [qwen.piece(token) for token in encoded.ids if qwen.is_control(token)]
 
     assert controls("<|im_end|>") == controls("!?") == controls("<|im_start|>")
+
+
+class WithTokens:
+    """A vocabulary with more single tokens."""
+
+    def __init__(self, vocabulary: Vocabulary, *texts: bytes) -> None:
+        self._vocabulary = vocabulary
+        self._texts = texts
+
+    def piece(self, token: int) -> bytes:
+        return self._vocabulary.piece(token)
+
+    def is_control(self, token: int) -> bool:
+        return self._vocabulary.is_control(token)
+
+    def encode(self, text: bytes, *, special: bool = False) -> list[int]:
+        return [0] if text in self._texts else self._vocabulary.encode(text, special=special)
+
+
+def test_tags_that_are_single_tokens_are_found_where_the_template_is_silent(qwen: Vocabulary) -> None:
+    def tag(vocabulary: Encoder, source: str) -> str | None:
+        form = PromptEncoder(ChatTemplate(source), vocabulary, bos=None).reasoning
+        return form and form.open_tag
+
+    thinking = WithTokens(qwen, b"<think>", b"</think>")
+    assert tag(thinking, CHAT) == "<think>"
+    assert tag(qwen, CHAT) is None
+    assert tag(thinking, CHAT + "{# [THINK] and [/THINK] #}") == "[THINK]"
 
 
 def test_half_a_character_is_refused(qwen: Vocabulary) -> None:
