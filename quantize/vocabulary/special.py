@@ -27,6 +27,14 @@ _KEYS = {
 """`cls` has none: it stands in for a missing `bos`."""
 
 
+_ENGINES_ENDS = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
+)  # fmt: skip
+"""Texts that end generation whatever the keys say (`special_eog_ids` in llama.cpp's src/llama-vocab.cpp)."""
+
+
 def special_tokens(files: TokenizerFiles, ids: Mapping[str, int], n_tokens: int, *, adds_bos: bool) -> Metadata:
     """Ids and flags as GGUF keys.
 
@@ -45,7 +53,8 @@ def special_tokens(files: TokenizerFiles, ids: Mapping[str, int], n_tokens: int,
             token_id = source.get(f"{role}_token_id")
             if role not in found and _is_id(token_id, n_tokens):
                 found[role] = token_id
-    _name_other_ends(found, files, n_tokens)
+    known = {ids[text] for text in _ENGINES_ENDS if text in ids}
+    _name_other_ends(found, files, n_tokens, known)
     metadata = {_KEYS[role]: u32(found[role]) for role in _KEYS if role in found}
     for role in ("bos", "eos", "sep"):
         configured = files.config.get(f"add_{role}_token")
@@ -60,8 +69,11 @@ def _is_id(value: Any, n_tokens: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < n_tokens
 
 
-def _name_other_ends(found: dict[str, int], files: TokenizerFiles, n_tokens: int) -> None:
-    """A list of end tokens: the first stands in for a missing `eos`, others become end of turn and end of message."""
+def _name_other_ends(found: dict[str, int], files: TokenizerFiles, n_tokens: int, known: set[int]) -> None:
+    """A list of end tokens: the first stands in for a missing `eos`, others become end of turn and end of message.
+
+    There are keys for two only, so those that the engine knows by their text are left to it.
+    """
     ends: list[int] = []
     for source in (files.generation, files.model_config.values):
         value = source.get("eos_token_id")
@@ -69,7 +81,7 @@ def _name_other_ends(found: dict[str, int], files: TokenizerFiles, n_tokens: int
             ends += [v for v in value if _is_id(v, n_tokens) and v not in ends]
     if ends and "eos" not in found:
         found["eos"] = ends[0]
-    others = [v for v in ends if v != found.get("eos")]
+    others = [v for v in ends if v != found.get("eos") and v not in known]
     for role, token_id in zip(("eot", "eom"), others, strict=False):
         found.setdefault(role, token_id)
 

@@ -198,6 +198,19 @@ def test_end_tokens_that_only_a_list_names_end_generation_too(folder: Folder) ->
     assert converted["tokenizer.ggml.eot_token_id"] == 5
 
 
+def test_end_tokens_that_the_engine_knows_by_their_text_need_no_key(byte_level_folder: Folder) -> None:
+    ends = {
+        t["content"]: t["id"] for t in json.loads((byte_level_folder / "tokenizer.json").read_text())["added_tokens"]
+    }
+    listed = {"eos_token_id": [ends["<|im_end|>"], ends["<|begin|>"]]}
+    (byte_level_folder / "generation_config.json").write_text(json.dumps(listed))
+    byte_level_folder.edit("tokenizer_config.json", lambda config: config.update(eos_token="<tool>"))
+    converted = values(byte_level_folder)
+    assert converted["tokenizer.ggml.eos_token_id"] == ends["<tool>"]
+    assert converted["tokenizer.ggml.eot_token_id"] == ends["<|begin|>"]
+    assert "tokenizer.ggml.eom_token_id" not in converted
+
+
 def test_bos_is_added_exactly_where_the_tokenizer_adds_it(folder: Folder, tmp_path: Path) -> None:
     assert values(folder)["tokenizer.ggml.add_bos_token"] is True
     plain = make_folder(tmp_path / "qwen", "qwen3")
