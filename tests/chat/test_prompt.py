@@ -242,7 +242,7 @@ class WithTokens:
 def test_tags_that_are_single_tokens_are_found_where_the_template_is_silent(qwen: Vocabulary) -> None:
     def tag(vocabulary: Encoder, source: str) -> str | None:
         form = PromptEncoder(ChatTemplate(source), vocabulary, bos=None).reasoning
-        return form and form.open_tag
+        return None if form is None else form.open_tag
 
     thinking = WithTokens(qwen, b"<think>", b"</think>")
     assert tag(thinking, CHAT) == "<think>"
