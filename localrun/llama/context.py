@@ -18,6 +18,7 @@ from localrun.llama.batch import Batch
 from localrun.llama.library import bindings, engine_log
 from localrun.llama.model import LlamaModel
 from localrun.llama.sampler import SamplerChain
+from localrun.llama.state import Section, UnknownLayoutError, join, parse, restore_sequence, save_sequence, split
 from localrun.llama.vocabulary import Vocabulary
 from localrun.params import KVType, SamplingParams
 
@@ -244,6 +245,63 @@ class LlamaContext:
     def _seq(self, seq: int) -> int:
         assert 0 <= seq < self.options.n_seq_max, "a sequence id of this context"
         return seq
+
+    # blocks of the memory ----------------------------------------------------------------------------------------
+
+    def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[bytes]:
+        """The cells of positions [start, stop) of `seq`, in blocks of `block` tokens.
+
+        Raises `UnknownLayoutError` where this engine's memory cannot be cut into blocks.
+        """
+        spare = self._spare
+        self.copy(seq, spare, start, stop)
+        try:
+            data = save_sequence(self._lib, self.handle, spare)
+        finally:
+            self.remove(spare, 0, -1)
+        sections = parse(memoryview(data)[8:])
+        if len(sections) != (2 if self.memory_kind == "window" else 1):
+            raise UnknownLayoutError(f"the engine's state has {len(sections)} sections")
+        if sections[0].positions != list(range(start, stop)):
+            raise UnknownLayoutError("the engine's state holds other positions than were asked for")
+        return split(sections, start, stop, block)
+
+    def restore_blocks(self, seq: int, start: int, blocks: Sequence[bytes]) -> int:
+        """Put blocks back behind position `start` of `seq`; returns how many tokens are there now, 0 for none.
+
+        With a sliding window, only as many blocks as end with a complete window.
+        """
+        parsed = [parse(block) for block in blocks]
+        while parsed and not self._window_complete(parsed, start):
+            parsed.pop()
+        if not parsed:
+            return 0
+        windows = [0, self.n_window] if self.memory_kind == "window" else [0]
+        data = join(parsed, self._head(), self._spare, windows=windows)
+        n_tokens = sum(len(block[0].positions) for block in parsed)
+        while not restore_sequence(self._lib, self.handle, self._spare, data):
+            if not self._grow():
+                return 0
+        self.copy(self._spare, seq, start, start + n_tokens)
+        self.remove(self._spare, 0, -1)
+        return n_tokens
+
+    def _window_complete(self, blocks: list[list[Section]], start: int) -> bool:
+        if self.memory_kind != "window":
+            return True
+        last = blocks[-1][0].positions[-1] + 1
+        first = max(0, last - self.n_window)
+        held = [position for block in blocks for position in block[1].positions if position >= first]
+        return first >= start and held == list(range(first, last))
+
+    @property
+    def _spare(self) -> int:
+        """The sequence id that the engine leaves to us."""
+        return self.options.n_seq_max - 1
+
+    def _head(self) -> bytes:
+        """What a state begins with, taken from an empty one."""
+        return bytes(save_sequence(self._lib, self.handle, self._spare)[:8])
 
     # threads and abort --------------------------------------------------------------------------------------------
 

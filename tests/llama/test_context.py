@@ -21,7 +21,7 @@ from localrun.errors import (
 from localrun.gguf import read_header
 from localrun.llama.context import LlamaContext
 from localrun.llama.model import LlamaModel
-from localrun.llama.state import restore_sequence, save_sequence
+from localrun.llama.state import UnknownLayoutError
 from localrun.params import SamplingParams
 
 pytestmark = pytest.mark.model
@@ -96,17 +96,38 @@ def test_an_abort_ends_a_decode_and_the_next_one_works(context: Make, model: Lla
     assert made.decode([Span(0, start, ids[start:], "last")]) is Decoded.OK
 
 
-def test_a_saved_sequence_goes_on_bit_for_bit(context: Make, model: LlamaModel) -> None:
+@pytest.mark.parametrize("flash", [False, True])
+def test_restored_blocks_go_on_bit_for_bit(flash: bool, context: Make, model: LlamaModel) -> None:
+    # Into a fresh context: beside other sequences the cells lie elsewhere, and the CPU kernels round differently.
+    made = context(flash_attention=flash, n_ubatch=64)
+    ids = model.vocabulary.encode(b"The three primary colours are red, yellow and blue. " * 30)[:150]
+    made.decode([Span(0, 0, ids, "last")])
+    expected = made.logits(len(ids) - 1).copy()
+    blocks = made.save_blocks(0, 0, 128, 32)
+    assert len(blocks) == 4
+    for n_blocks in (1, 3, 4):
+        fresh = context(flash_attention=flash, n_ubatch=64)
+        assert fresh.restore_blocks(1, 0, blocks[:n_blocks]) == 32 * n_blocks
+        fresh.decode([Span(1, 32 * n_blocks, ids[32 * n_blocks :], "last")])
+        assert np.array_equal(fresh.logits(len(ids) - 32 * n_blocks - 1), expected)
+
+
+def test_blocks_saved_in_pieces_are_those_saved_at_once(context: Make, model: LlamaModel) -> None:
     made = context()
-    ids = model.vocabulary.encode(b"The three primary colours are")
-    made.decode([Span(0, 0, ids[:-1], "none")])
-    data = save_sequence(made, 0)
-    made.decode([Span(0, len(ids) - 1, ids[-1:], "last")])
-    expected = made.logits(0).copy()
-    assert restore_sequence(made, 2, data)
-    made.decode([Span(2, len(ids) - 1, ids[-1:], "last")])
-    assert np.array_equal(made.logits(0), expected)
-    assert not restore_sequence(made, 3, bytes(data)[: len(data) // 2])
+    ids = model.vocabulary.encode(b"one two three four five six seven eight nine ten " * 20)[:96]
+    made.decode([Span(0, 0, ids, "none")])
+    assert made.save_blocks(0, 0, 96, 32) == [
+        *made.save_blocks(0, 0, 32, 32), *made.save_blocks(0, 32, 96, 32)
+    ]  # fmt: skip
+
+
+def test_a_damaged_block_is_refused_and_leaves_the_sequence_empty(context: Make, model: LlamaModel) -> None:
+    made = context()
+    made.decode([Span(0, 0, model.vocabulary.encode(b"word " * 64)[:64], "none")])
+    (block,) = made.save_blocks(0, 0, 64, 64)
+    with pytest.raises(UnknownLayoutError):
+        made.restore_blocks(1, 0, [block[: len(block) // 2]])
+    assert made.last_position(1) == -1
 
 
 def test_a_seed_gives_the_same_tokens_and_another_seed_others(context: Make, model: LlamaModel) -> None:
