@@ -319,7 +319,9 @@ VALID = gguf_bytes()
 HEADER_BYTES = 1024
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     at=st.integers(0, HEADER_BYTES),
     new=st.binary(min_size=1, max_size=9) | st.sampled_from([b"\xff" * 8, bytes(8), struct.pack("<Q", 1 << 62)]),
