@@ -97,6 +97,15 @@ class Architecture(ABC):
             hint="The converted model would answer wrongly, so it is not written.",
         )
 
+    def warn_of_window(self) -> None:
+        """Warn of a window shorter than the context, for architectures in which the engine has none."""
+        window, context = self.config.get("sliding_window"), self.config.get("max_position_embeddings")
+        if isinstance(window, int) and isinstance(context, int) and window < context:
+            self.warnings.append(
+                f"the model was trained with an attention window of {window} tokens, which the engine does not apply: "
+                f"answers may differ beyond that length"
+            )
+
     @property
     def sliding_layers(self) -> list[bool] | None:
         """For each layer whether it attends to a window only; None when config.json does not list them."""

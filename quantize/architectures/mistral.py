@@ -21,9 +21,4 @@ class Mistral(Llama):
 
     def check(self) -> None:
         super().check()
-        window, context = self.config.get("sliding_window"), self.config.get("max_position_embeddings")
-        if isinstance(window, int) and isinstance(context, int) and window < context:
-            self.warnings.append(
-                f"the model was trained with an attention window of {window} tokens, which the engine does not apply: "
-                f"answers may differ beyond that length"
-            )
+        self.warn_of_window()

@@ -31,12 +31,7 @@ class Phi3(Architecture):
 
     def check(self) -> None:
         super().check()
-        window, context = self.config.get("sliding_window"), self.config.get("max_position_embeddings")
-        if isinstance(window, int) and isinstance(context, int) and window < context:
-            self.warnings.append(
-                f"the model was trained with an attention window of {window} tokens, which the engine does not apply: "
-                f"answers may differ beyond that length"
-            )
+        self.warn_of_window()
         if self.config.get("head_dim") is not None and self.head_dim * self.n_heads != self.config.get("hidden_size"):
             raise self.unsupported("head_dim", self.head_dim)
 
