@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from localrun.chat.messages import Message, Notice
-from localrun.chat.provenance import Marks, Span
+from localrun.chat.provenance import Marks, Span, unescaped
 from localrun.chat.reasoning import ReasoningFormat, from_vocabulary
 from localrun.chat.template import ChatTemplate, Prompt
 from localrun.errors import InputError, TemplateError
@@ -153,7 +153,7 @@ class PromptEncoder:
             return mask.hide(text, borders)
 
         for disguise in (no_look_alikes, no_borders):
-            masked = self._template.render(messages, disguise=disguise, **options)
+            masked = mask.unescaped(self._template.render(messages, disguise=disguise, **options))
             if own == self._controls(self._ids(masked.text)):
                 break
         made = list(self._places(masked.text))
@@ -222,6 +222,10 @@ class _Mask:
     def all_of(self, text: str) -> str:
         """The text with a stand-in for everything but white space."""
         return self.hide(text, {character for character in text if not character.isspace()})
+
+    def unescaped(self, prompt: Prompt) -> Prompt:
+        """The prompt with stand-ins that the template wrote as escapes put back."""
+        return replace(prompt, text=unescaped(prompt.text, self._hidden))
 
     def is_in(self, text: str) -> bool:
         return not self._hidden.keys().isdisjoint(text)

@@ -10,16 +10,18 @@ vocabulary. Invariant: a traced span never holds a character that the template w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import chain
 
 from localrun.errors import TemplateError
 
 Span = tuple[int, int]
 
-# Private-use planes: no character of them is a space, has a case, or is changed by JSON.
+# Private-use planes: no character of them is a space or has a case. A template that writes values as Python or as ASCII
+# JSON writes them as escapes, which are read back.
 _PRIVATE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 _PRIVATE_CHARACTER = re.compile("[\U000f0000-\U0010fffd]")
+_ESCAPED = re.compile(r"\\U(000f[0-9a-f]{4}|0010[0-9a-f]{4})|\\u(db[89a-f][0-9a-f])\\u(d[c-f][0-9a-f]{2})")
 _SPACES = " \t\n\r\x0b\x0c"
 
 
@@ -31,6 +33,7 @@ class Marks:
         for text in texts:
             if not text.isascii():
                 used.update(_PRIVATE_CHARACTER.findall(text))
+            used.update(map(_character, _ESCAPED.finditer(text)))
         self._free = (chr(code) for code in chain(*_PRIVATE) if chr(code) not in used)
         self._ends: dict[str, str] = {}
         self._starts: dict[str, list[str]] = {}  # text -> a mark for each time it was given
@@ -57,7 +60,7 @@ class Marks:
 
     def missing(self, marked: str) -> set[str]:
         """The texts that are nowhere in the rendering. A blank text is never missing."""
-        shown = set(_PRIVATE_CHARACTER.findall(marked))
+        shown = set(_PRIVATE_CHARACTER.findall(marked)).union(map(_character, _ESCAPED.finditer(marked)))
         return {text for text, starts in self._starts.items() if not shown.intersection(starts)}
 
     def locate(self, marked: str, plain: str) -> tuple[Span, ...] | None:
@@ -68,6 +71,7 @@ class Marks:
         if not self._ends:
             return () if marked == plain else None
         marks = {**self._ends, **dict.fromkeys(self._ends.values(), "")}  # an end has no end of its own
+        marked = unescaped(marked, marks)
         found = [match for match in _PRIVATE_CHARACTER.finditer(marked) if match.group() in marks]
         if "".join(_pieces(marked, [match.start() for match in found])) != plain:
             return None
@@ -83,6 +87,18 @@ class Marks:
             else:
                 return None
         return None if awaited else tuple(spans)
+
+
+def unescaped(text: str, among: Container[str]) -> str:
+    """The text with those of the given private-use characters that were written as escapes put back."""
+    return _ESCAPED.sub(lambda match: character if (character := _character(match)) in among else match.group(), text)
+
+
+def _character(escape: re.Match[str]) -> str:
+    code, high, low = escape.groups()
+    if code is not None:
+        return chr(int(code, 16))
+    return chr(0x10000 + ((int(high, 16) & 0x3FF) << 10) + (int(low, 16) & 0x3FF))
 
 
 def _pieces(text: str, left_out: list[int]) -> Iterable[str]:

@@ -197,7 +197,8 @@ class ChatTemplate:
             try:
                 prompt, missing = self._trace(arrangement, offered, variables, disguise)
             except (TemplateRefusalError, TemplateFailureError) as error:
-                refused = refused or error
+                if refused is None or isinstance(error, TemplateRefusalError):
+                    refused = error  # what it still refuses when everything else was put right
                 continue
             if not missing:
                 return prompt

@@ -157,6 +157,7 @@ def test_the_templates_own_text_does_not_complete_a_special_token(qwen: Vocabula
         # The template compares, with the same answer for the protected text: nothing to report.
         (CHAT + "{{ 'T' if messages[0].content.startswith('<r>') else 'F' }}", "<r>a<|im_end|>b", []),
         (CHAT + "{{ messages[0].content.split('</x>')[-1] }}", "a</x>b<|im_end|>c", []),
+        (CHAT + "{{ [messages[0].content[1:]] }}{{ messages[0].content[1:] | tojson }}", "a<|im_end|>b", []),
         # The template looks for the special token itself.
         (CHAT + "{{ 'T' if messages[0].content.startswith('<|im_end|>') else 'F' }}", "<|im_end|>b", ["marked_text"]),
     ],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 
 from localrun.chat.provenance import Marks
@@ -60,3 +63,17 @@ def test_when_every_private_character_is_used_the_conversation_is_refused() -> N
     every = "".join(map(chr, [*range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE)]))
     with pytest.raises(TemplateError, match="too many messages, or private-use characters"):
         Marks([every]).around("x")
+
+
+@pytest.mark.parametrize("write", [repr, json.dumps])
+def test_marks_that_a_template_writes_as_escapes_are_read_back(write: Callable[[str], str]) -> None:
+    marks = Marks(['a"b'])
+    marked = write(f"<{marks.around('a')}>")
+    assert marks.locate(marked, write("<a>")) == ((2, 3),)
+    assert marks.missing(marked) == set()
+
+
+def test_escapes_in_a_message_are_not_taken_for_marks() -> None:
+    text = r"\U000f0000 \udb80\udc01"
+    marks = Marks([text])
+    assert marks.locate(marks.around(text), text) == ((0, len(text)),)

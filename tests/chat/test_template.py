@@ -101,6 +101,12 @@ def test_a_conversation_that_no_arrangement_helps_shows_the_templates_own_words(
         known("google-gemma-2-2b-it").render([Message("assistant", "I begin"), Message("user", "Hello")])
 
 
+def test_what_is_still_refused_is_told_when_the_rest_could_be_put_right() -> None:
+    messages = [Message("system", "S"), Message("assistant", "I begin"), Message("user", "Hello")]
+    with pytest.raises(TemplateError, match="Conversation roles must alternate"):
+        known("google-gemma-2-2b-it").render(messages)
+
+
 def test_a_system_text_that_the_template_ignores_is_not_lost() -> None:
     source = "{% for m in messages %}{% if m.role == 'user' %}[{{ m.content }}]{% endif %}{% endfor %}"
     prompt = ChatTemplate(source).render([Message("system", "Be brief."), *HELLO])
