@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from quantize import ggml
 from quantize.blocks import ColumnWeights, copy_rows, round_rows
-from quantize.errors import DestinationError, VerificationError
+from quantize.errors import DestinationError, NoSpaceError, VerificationError
 from quantize.journal import Journal, journal_path
 from quantize.model import Rows
 from quantize.plan import Plan, PlannedFile, PlannedTensor
@@ -108,10 +108,15 @@ def run(
     with ExitStack() as stack:
         journal = Journal(journal_path(partial_path(plan.files[0].path)), _identity(plan, fingerprint))
         stack.callback(journal.close)
-        outputs = []
-        for file in plan.files:
-            outputs.append(PartialFile(file.path, file.size))
-            stack.callback(outputs[-1].close)
+        outputs: list[PartialFile] = []
+        try:
+            for file in plan.files:
+                outputs.append(PartialFile(file.path, file.size))
+                stack.callback(outputs[-1].close)
+        except NoSpaceError:
+            # Nothing was written yet, and the disk is full: leave nothing behind.
+            discard(plan)
+            raise
         if not all(output.was_complete_size for output in outputs):
             journal.forget()
         bytes_written = 0

@@ -66,8 +66,14 @@ MIXES = [
 ]
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("mix", [*MIXES, "f16", "bf16", "mxfp4_moe", "tq2_0"])
+SAME = [
+    *(("even", mix) for mix in [*MIXES, "f16", "bf16", "tq2_0"]),
+    *(("odd", mix) for mix in ("q4_k_m", "q3_k_m", "q2_k", "q6_k", "q5_0", "iq4_xs", "f16")),
+    *(("experts", mix) for mix in ("q4_k_m", "q8_0", "mxfp4_moe")),
+]
+
+
+@pytest.mark.parametrize(("name", "mix"), SAME)
 def test_tensor_data_equals_that_of_llama_quantize(
     name: str, mix: str, sources: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -252,8 +258,26 @@ def test_a_full_disk_is_found_before_a_weight_is_read(monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "posix_fallocate", no_space)
     with pytest.raises(NoSpaceError, match="no space left for"):
         write(failing_after(EVEN, 0), "q8_0", tmp_path / "out.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_keeps_what_was_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pipeline, "SLAB_VALUES", 8192)
+    real, left = os.pwrite, [30]
+
+    def filling(fd: int, data: bytes, offset: int) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", filling)
+    with pytest.raises(NoSpaceError, match="no space left"):
+        write(EVEN, "q5_0", tmp_path / "out.gguf", threads=1)
     assert not (tmp_path / "out.gguf").exists()
-    assert not partial_path(tmp_path / "out.gguf").exists()
+    monkeypatch.setattr(os, "pwrite", real)
+    plan = make_plan(EVEN, Recipe(parse_mix("q5_0")), tmp_path / "out.gguf", matrix_names=None)
+    assert pipeline.run(plan, PlainSearch(), fingerprint="same", threads=1).resumed == 29
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
