@@ -7,6 +7,7 @@ except through `ensure_private`. Invariant: no other module builds a path from t
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +64,11 @@ def default_paths() -> Paths:
 
 
 def runtime_dir() -> Path:
-    """Where running servers leave their sockets and announcements; emptied by the system when the machine restarts."""
+    """Where running servers leave their sockets and announcements: a folder that only this user can enter."""
     if home := os.environ.get("LOCALRUN_HOME"):
         return Path(home).expanduser() / "run"
+    if sys.platform.startswith("linux") and not os.environ.get("XDG_RUNTIME_DIR"):
+        return default_paths().cache / "run"  # no login session (cron, a container): there is no such folder
     import platformdirs
 
     return Path(platformdirs.user_runtime_dir("localrun", appauthor=False, ensure_exists=False))

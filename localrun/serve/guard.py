@@ -85,7 +85,7 @@ class Guard:
         if self._rules.key is not None and scope["path"] not in _OPEN_PATHS and not preflight:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             given = given.strip() if scheme.lower() == "bearer" else ""
-            if not hmac.compare_digest(given.encode("utf-8", "replace"), self._rules.key.encode()):
+            if not hmac.compare_digest(given.encode("latin-1"), self._rules.key.encode()):
                 raise ApiError(
                     401,
                     "the API key is missing or wrong",

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,20 +166,18 @@ class _Server(uvicorn.Server):
 @contextmanager
 def _listeners(address: Address) -> Iterator[tuple[list[socket.socket], str, Path | None]]:
     """The open sockets, the URL, and the path of the Unix socket if there is one."""
-    tcp = _open_tcp(address)
-    host, port = tcp.getsockname()[:2]
-    shown = "127.0.0.1" if address.host in ("0.0.0.0", "::") else address.host
-    url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-    del host
-    path = runtime_dir() / f"{os.getpid()}-{port}.sock"
-    unix = _open_unix(path) if address.announce and len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH else None
-    try:
-        yield [tcp, *([unix] if unix is not None else [])], url, path if unix is not None else None
-    finally:
-        tcp.close()
-        if unix is not None:
-            unix.close()
-            path.unlink(missing_ok=True)
+    with ExitStack() as stack:
+        tcp = stack.enter_context(_open_tcp(address))
+        port = tcp.getsockname()[1]
+        shown = "127.0.0.1" if address.host in ("0.0.0.0", "::") else address.host
+        url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+        path = runtime_dir() / f"{os.getpid()}-{port}.sock"
+        if not address.announce or len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+            yield [tcp], url, None
+            return
+        unix = stack.enter_context(_open_unix(path))
+        stack.callback(path.unlink, missing_ok=True)
+        yield [tcp, unix], url, path
 
 
 def _open_tcp(address: Address) -> socket.socket:

@@ -116,6 +116,7 @@ class CallReader:
             r'\s*\{\s*"name"\s*:\s*(?P<name>"(?:[^"\\]|\\.)*")\s*,\s*' + f'"{form.arguments}"' + r"\s*:\s*", re.DOTALL
         )
         self._held = ""
+        self._begun = False
         self.name: str | None = None
         self.text = ""
         """Everything so far."""
@@ -130,9 +131,12 @@ class CallReader:
                 return
             self.name = json.loads(match["name"])
             self._held = self._held[match.end() :]
+        if not self._begun:
+            self._held = self._held.lstrip()
         # What could be the end of the call is held back: its last brace is not the arguments'.
         sure = len(self._held.rstrip("} \t\r\n"))
         if sure:
+            self._begun = True
             yield self._held[:sure]
             self._held = self._held[sure:]
 
