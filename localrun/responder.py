@@ -24,6 +24,8 @@ class Request:
     messages: tuple[Message, ...] = ()
     raw: bytes | None = None
     """Sent to the model as it is (BOS added where the model wants one), without a template."""
+    explain: bool = False
+    """Say in the result's `reuse` where the prompt left what is cached."""
     prefill: str = ""
     """The beginning of the answer, given: the model goes on after it. Not repeated in the result's text."""
     prefill_reasoning: str = ""
@@ -92,6 +94,8 @@ class Result:
     warnings: tuple[Warning_, ...] = ()
     choices: tuple[tuple[str, float], ...] = ()
     """For a `choice` constraint: each string with its probability."""
+    reuse: str = ""
+    """Where and why the prompt left what is cached, if it did and `explain` was asked for."""
     context_used: int = 0
     """Tokens in the context after the answer."""
     context_limit: int = 0

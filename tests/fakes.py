@@ -6,6 +6,7 @@ Tokens 0 to 255 are bytes; 256 ends a generation, 257 is BOS, 258 is a control t
 
 from __future__ import annotations
 
+import json
 import random
 import zlib
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from localrun.engine.ports import Decoded, MemoryKind, Span
-from localrun.errors import NonFiniteLogitsError
+from localrun.errors import EngineError, NonFiniteLogitsError
 from localrun.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -137,6 +138,28 @@ class FakeBackend:
 
     def last_position(self, seq: int) -> int:
         return max((cell.pos for cell in self._of(seq)), default=-1)
+
+    def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[bytes]:
+        held = {cell.pos: cell.token for cell in self._of(seq)}
+        wanted = range(start, stop)
+        return [
+            json.dumps([[pos, held[pos]] for pos in wanted[i : i + block] if pos in held]).encode()
+            for i in range(0, stop - start, block)
+        ]
+
+    def restore_blocks(self, seq: int, start: int, blocks: Sequence[bytes]) -> int:
+        try:
+            parsed = [json.loads(block) for block in blocks]
+        except ValueError as error:
+            raise EngineError("these bytes are no blocks") from error
+        assert self.last_position(seq) == start - 1
+        width = len(parsed[0]) if parsed else 0
+        while parsed and len(parsed[-1]) < width:
+            parsed.pop()
+        cells = [_Cell(token, pos, {seq}) for block in parsed for pos, token in block]
+        assert [cell.pos for cell in cells] == list(range(start, start + len(cells)))
+        self.cells += cells
+        return len(cells)
 
     def set_threads(self, decode: int, prefill: int) -> None:
         self.threads = (decode, prefill)

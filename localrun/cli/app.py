@@ -30,10 +30,12 @@ COMMANDS: dict[str, Command] = {
     "list": Command("models", "list_", "List the models on this machine, or those that could be fetched."),
     "show": Command("models", "show", "Show what a model is."),
     "rm": Command("models", "rm", "Delete models that localrun fetched."),
+    "cache": Command("cache", "commands", "The prefix cache on disk: list it, measure it, empty it.", group=True),
     "quantize": Command("quantize", "quantize", "Make a model smaller, and measure what that costs."),
     "plan": Command("plan", "plan", "Show what fits this machine, before downloading."),
     "serve": Command("serve", "serve", "Serve models over HTTP as OpenAI's API does."),
     "ps": Command("ps", "ps", "Show the running servers and the models they have in memory."),
+    "bench": Command("bench", "bench", "Measure how fast a model is here, and find its best settings."),
     "tokenize": Command("tokenize", "tokenize", "Show the token ids, pieces and count of a text."),
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,7 +103,7 @@ def generate(
     params = config.generation(name)
     engine_params = config.engine(name)
     composed = compose(prompt, file or [], raw=raw)
-    request = _request(composed.raw if raw else None, composed.text, config, name, params)
+    request = replace(_request(composed.raw if raw else None, composed.text, config, name, params), explain=stats)
     with ExitStack() as stack:
         responder = _open(config, name, engine_params, stack)
         if show_prompt:

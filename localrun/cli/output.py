@@ -62,7 +62,7 @@ def is_fancy(stream: Any) -> bool:
 def result_object(result: Result) -> dict[str, Any]:
     """The result object of `--json`. `choices` is there for a choice only; every other key always."""
     data = asdict(result)
-    del data["context_used"], data["context_limit"]
+    del data["context_used"], data["context_limit"], data["reuse"]
     if not data["choices"]:
         del data["choices"]
     data["timings"] = {name: round(value, 6) for name, value in data["timings"].items()}
@@ -207,6 +207,8 @@ def stats_lines(result: Result) -> str:
         saved = cached / timings.prefill_tps if timings.prefill_tps else 0
         gain = f", about {saved:.1f} s saved" if saved >= 0.05 else ""
         lines.append(f"reused   {cached:,} of {usage.prompt_tokens:,} tokens ({where}){gain}")
+    if result.reuse:
+        lines.append(f"         {result.reuse}")
     answer = f"answer   {usage.completion_tokens:,} tokens in {timings.decode_s:.2f} s"
     if timings.decode_tps:
         answer += f" ({timings.decode_tps:,.1f} tokens/s)"

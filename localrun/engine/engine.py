@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence as Tokens
 from contextlib import suppress
 
+from localrun.engine.disk_prefix import DiskPrefix
 from localrun.engine.events import Failed, Finished, FinishReason, Notice, Progress
 from localrun.engine.likelihood import Likelihood, certain
 from localrun.engine.overflow import shift, truncate_middle
@@ -31,12 +32,20 @@ class Engine:
     """Runs sequences on a backend. One thread calls it."""
 
     def __init__(
-        self, backend: Backend, *, n_parallel: int, n_chunk: int = 512, governor: ThreadGovernor | None = None
+        self,
+        backend: Backend,
+        *,
+        n_parallel: int,
+        n_chunk: int = 512,
+        governor: ThreadGovernor | None = None,
+        disk: DiskPrefix | None = None,
     ) -> None:
+        """With `disk`, the backend's last sequence id belongs to it and is never leased."""
         self._backend = backend
+        self._disk = disk
         self._governor = governor
         self._table = backend.table
-        self._slots = Slots(backend, n_parallel)
+        self._slots = Slots(backend, n_parallel, n_reserved=1 if disk is not None else 0)
         self._scheduler = Scheduler(backend.n_batch, n_chunk)
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
@@ -150,6 +159,7 @@ class Engine:
                 lease = self._slots.lease(sequence.tokens)
                 sequence.slot, sequence.n_computed = lease.slot, lease.n_cached
                 sequence.n_cached_ram = min(lease.n_cached, sequence.n_prompt)
+                self._restore(sequence)
                 if sequence.sampler is None:
                     self._open_sampler(sequence)
             except LocalrunError as error:
@@ -158,7 +168,16 @@ class Engine:
             self._waiting.remove(sequence)
             self._running.append(sequence)
             sequence.status = Status.RUNNING
-            sequence.notify(Progress(sequence.n_computed, sequence.n_prompt, sequence.n_cached_ram))
+            sequence.notify(Progress(sequence.n_computed, sequence.n_prompt, sequence.n_cached))
+
+    def _restore(self, sequence: Sequence) -> None:
+        """Take what the disk has beyond the memory."""
+        if self._disk is None:
+            return
+        if sequence.explain and (diverged := self._disk.divergence(sequence)):
+            sequence.notify(diverged)
+        if self._disk.restore(sequence):
+            self._slots.record(sequence.slot, sequence.tokens[: sequence.n_computed])
 
     def _better_wait(self, sequence: Sequence) -> bool:
         """Whether a running prompt is about to compute a long beginning of this one."""
@@ -189,11 +208,11 @@ class Engine:
         was_prefilling = sequence.prefilling
         sequence.n_computed += len(work.span.tokens)
         if was_prefilling:
-            sequence.notify(
-                Progress(min(sequence.n_computed, sequence.n_prompt), sequence.n_prompt, sequence.n_cached_ram)
-            )
+            sequence.notify(Progress(min(sequence.n_computed, sequence.n_prompt), sequence.n_prompt, sequence.n_cached))
             if sequence.cacheable:
                 self._slots.record(sequence.slot, sequence.tokens[: sequence.n_computed])
+                if self._disk is not None and self._disk.saves_while_computing:
+                    self._disk.save(sequence)
         if not work.completes:
             return
         try:
@@ -314,7 +333,13 @@ class Engine:
         sequence.output.finish()
         if sequence.output.stopped is not None:
             reason = "stop_string"
+        self._announce_end(sequence, reason)
+        # After the last word: saving the memory delays nobody who reads it.
+        if self._disk is not None:
+            self._disk.save(sequence)
         self._leave(sequence)
+
+    def _announce_end(self, sequence: Sequence, reason: FinishReason) -> None:
         times, end = sequence.times, time.perf_counter()
         started = times.started or end
         first = times.first_token or end

@@ -70,4 +70,13 @@ class Failed:
     error: LocalrunError
 
 
-EngineEvent = Progress | Chosen | Notice | Finished | Failed
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """The prompt left what is cached at token `position`: what follows here, and what followed there."""
+
+    position: int
+    here: tuple[int, ...]
+    there: tuple[int, ...]
+
+
+EngineEvent = Progress | Chosen | Notice | Diverged | Finished | Failed

@@ -222,6 +222,21 @@ class Backend(Protocol):
         """The largest position in the memory, -1 for an empty sequence."""
         ...
 
+    def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[bytes]:
+        """The cells of positions [start, stop) as opaque blocks of `block` tokens.
+
+        Raises `EngineError` where the memory cannot be cut into blocks.
+        """
+        ...
+
+    def restore_blocks(self, seq: int, start: int, blocks: Sequence[bytes]) -> int:
+        """Put consecutive blocks into an empty range from `start` on; returns how many tokens are there now.
+
+        May be fewer than the blocks hold where a sliding window would be incomplete. Raises `EngineError` for bytes
+        that are no blocks of this engine.
+        """
+        ...
+
     def set_threads(self, decode: int, prefill: int) -> None:
         """Threads for one-token and for many-token batches; takes effect at the next decode."""
         ...

@@ -61,6 +61,8 @@ class Sequence:
     """Set by any thread; read by the worker before each step."""
     expired: bool = False
     """Set by the deadline's timer; read like `cancelled`."""
+    explain: bool = False
+    """Its owner wants to hear where the prompt left what is cached."""
     times: Times = field(default_factory=Times)
 
     @property
@@ -72,6 +74,11 @@ class Sequence:
     def prefilling(self) -> bool:
         """Whether its prompt is still being computed."""
         return self.n_computed < self.n_prompt
+
+    @property
+    def n_cached(self) -> int:
+        """Prompt tokens that were not computed but found."""
+        return self.n_cached_ram + self.n_cached_disk
 
     @property
     def generated(self) -> list[int]:

@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from localrun.engine.events import Chosen, EngineEvent, Failed, Finished, Notice, Progress
+from localrun.engine.events import Chosen, Diverged, EngineEvent, Failed, Finished, Notice, Progress
 from localrun.engine.sequence import Sequence
 from localrun.errors import InvalidOutputError, LocalrunError
+from localrun.local.reuse import explain
 from localrun.responder import (
     Done,
     Event,
@@ -68,6 +69,7 @@ class Answer:
         self._submitted = submitted
         self._constraint = constraint
         self._warnings: list[Warning_] = []
+        self._reuse = ""
         self._ended = False
         self._sequence: Sequence
         self._output: AnswerOutput
@@ -118,6 +120,8 @@ class Answer:
             self.put(TokenChosen(event.piece, event.logprob, event.top))
         elif isinstance(event, Notice):
             self.warn(Warning_(event.code, event.message))
+        elif isinstance(event, Diverged):
+            self._reuse = explain(event, self._sequence.tokens, self._owner.wait_loaded().model.vocabulary)
         else:
             self._ended = True
             self._owner.forget(self)
@@ -170,6 +174,7 @@ class Answer:
                 decode_tps=_rate(n_generated - 1, event.decode_s),
             ),
             warnings=tuple(self._warnings),
+            reuse=self._reuse,
             context_used=event.n_context,
             context_limit=owner.context_limit,
         )

@@ -17,7 +17,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from localrun.chat.messages import Message
+from localrun.engine.disk_prefix import DiskPrefix
 from localrun.engine.engine import Engine
+from localrun.engine.kv_store import KVStore
 from localrun.engine.sequence import Sequence
 from localrun.engine.worker import EngineWorker
 from localrun.errors import UsageError
@@ -29,15 +31,17 @@ from localrun.llama.context import LlamaContext
 from localrun.local.answer import Answer, Sink
 from localrun.local.loading import Loaded, load_model, open_context, plan_context
 from localrun.local.output import AnswerOutput
+from localrun.local.reuse import cache_budget, cache_identity
 from localrun.local.weights import check_small_weights
 from localrun.params import EngineParams
+from localrun.paths import default_paths
 from localrun.responder import Event, ModelIdentity, ModelInfo, Request, Warning_
 
 if TYPE_CHECKING:
     from localrun.catalog import ModelFile, Progress
     from localrun.chat.prompt import PromptEncoder
     from localrun.chat.template import ChatTemplate, Prompt
-    from localrun.constraint.compiled import CheckedConstraint, CompiledConstraint
+    from localrun.constraint.compiled import CheckedConstraint, CompiledConstraint, PreparedVocabulary
 
 _FIRST_ANSWER = 512
 """Tokens that memory is taken for when a request has no limit; the context grows when an answer is longer."""
@@ -76,6 +80,7 @@ class LocalResponder:
         self._answers: list[Answer] = []
         self._worker: EngineWorker | None = None
         self._context: LlamaContext | None = None
+        self._disk: DiskPrefix | None = None
         # Made early: its first look at the load spans the time it takes to load the model.
         cores = physical_cores()
         n_prefill = min(usable_cpus(), 2 * cores)
@@ -127,6 +132,8 @@ class LocalResponder:
         self._loader.join()
         if self._worker is not None:
             self._worker.close()
+        if self._disk is not None:
+            self._disk.close()
         if self._context is not None:
             self._context.close()
         if self._loaded.done() and self._loaded.exception() is None:
@@ -148,13 +155,13 @@ class LocalResponder:
         tokens, prompt = encoded.ids, encoded.prompt
         compiled: CompiledConstraint | None = None
         if constraint is not None:
-            compiled = constraint.bind(loaded.model.vocabulary)
+            compiled = constraint.bind_to(self._prepared)
         params = request.params
         answer = Answer(self, request, submitted=submitted, sink=sink, constraint=compiled)
         output = AnswerOutput(
             answer.put,
             stops=params.stop,
-            form=self.template.reasoning if prompt is not None else None,
+            form=self._encoder.reasoning if prompt is not None else None,
             in_reasoning=prompt.in_reasoning if prompt is not None else False,
             budget=params.think_budget,
         )
@@ -166,6 +173,7 @@ class LocalResponder:
             output=output,
             notify=answer.notify,
             matcher=compiled.matcher() if compiled is not None else None,
+            explain=request.explain,
         )
         answer.begin(sequence, output, [*loaded.warnings, *self._plan.warnings, *encoded.warnings])
         self._worker_for(len(tokens), params.max_tokens).submit(sequence)
@@ -208,9 +216,21 @@ class LocalResponder:
         vocabulary = self.wait_loaded().model.vocabulary
         return PromptEncoder(self.template, vocabulary, bos=vocabulary.bos if vocabulary.adds_bos else None)
 
+    @cached_property
+    def _prepared(self) -> PreparedVocabulary:
+        """What all constraints of this model share: it takes 0.1 s and more to build."""
+        from localrun.constraint import prepare
+
+        return prepare(self.wait_loaded().model.vocabulary)
+
     def wait_loaded(self) -> Loaded:
         """The model, when it is there. Raises what loading raised."""
         return self._loaded.result()
+
+    @property
+    def cache_problems(self) -> list[str]:
+        """What went wrong with the cache on disk, one line each; never a reason to fail."""
+        return self._disk.problems if self._disk is not None else []
 
     @property
     def load_s(self) -> float:
@@ -258,14 +278,23 @@ class LocalResponder:
                 wanted = n_prompt + (max_tokens if max_tokens is not None else _FIRST_ANSWER) + 1
                 n_first = min(self._plan.n_ctx, wanted) * self._params.n_parallel
                 self._context = open_context(self.wait_loaded(), self._header, self._params, self._plan.n_ctx, n_first)
+                self._disk = self._open_disk(self._context)
                 engine = Engine(
                     self._context,
+                    disk=self._disk,
                     n_parallel=self._params.n_parallel,
                     n_chunk=self._params.n_ubatch,
                     governor=self._governor,
                 )
                 self._worker = EngineWorker(engine, self._context)
             return self._worker
+
+    def _open_disk(self, context: LlamaContext) -> DiskPrefix | None:
+        if not self._params.cache:
+            return None
+        identity = cache_identity(self._file.name, self._header, context, self.wait_loaded().gpu_layers)
+        root = default_paths().kv_blocks
+        return DiskPrefix(context, KVStore(root, identity, budget_bytes=cache_budget(root)))
 
     def _load(self) -> None:
         started = time.perf_counter()

@@ -104,7 +104,8 @@ def test_restored_blocks_go_on_bit_for_bit(flash: bool, context: Make, model: Ll
     made.decode([Span(0, 0, ids, "last")])
     blocks = made.save_blocks(0, 0, 128, 32)
     assert len(blocks) == 4
-    for n_blocks in (1, 4):
+    # Two micro-batches of 64: with flash attention the kernels' rounding depends on how a prompt is cut.
+    for n_blocks in (2, 4):
         kept, rest = ids[: 32 * n_blocks], ids[32 * n_blocks :]
         undisturbed, restored = (context(flash_attention=flash, n_ubatch=64) for _ in range(2))
         undisturbed.decode([Span(1, 0, kept, "none")])

@@ -1,0 +1,107 @@
+"""When blocks of the disk cache are read, and when they are written.
+
+Knows sequences, the backend's blocks and the store; knows no files. Invariants: a restored prefix is exactly the one
+that would have been computed, at least one token is left to compute, and reading costs nothing where nothing is there.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from localrun.engine.events import Diverged
+from localrun.engine.kv_store import KVStore
+from localrun.engine.ports import Backend
+from localrun.engine.sequence import Sequence
+from localrun.errors import EngineError
+
+logger = logging.getLogger(__name__)
+
+
+class DiskPrefix:
+    """Reads and writes the prefixes of sequences."""
+
+    def __init__(self, backend: Backend, store: KVStore) -> None:
+        self._backend = backend
+        self._store = store
+        self._usable = backend.memory_kind != "state"
+        """A running state cannot be cut into blocks."""
+
+    def restore(self, sequence: Sequence) -> int:
+        """Put what the disk has of a sequence's prompt into its slot; returns how many tokens that added.
+
+        Sets `n_computed` and `n_cached_disk`. Call once, after the slot was leased and before anything is computed.
+        """
+        if not self._usable:
+            return 0
+        size, tokens = self._store.block_tokens, sequence.tokens
+        keys = self._store.keys(tokens[: len(tokens) - 1])
+        # With a window, the last cells of the prefix must be complete: the whole of it comes from the disk.
+        first = 0 if self._backend.memory_kind == "window" else sequence.n_computed // size
+        present = first + self._store.n_present(keys[first:])
+        if present * size <= sequence.n_computed + size // 2:
+            return 0
+        blocks = self._store.load(keys[first:present], tokens[first * size : present * size])
+        if (first + len(blocks)) * size <= sequence.n_computed:
+            return 0
+        before = sequence.n_computed
+        self._backend.remove(sequence.slot, first * size, -1)
+        restored = self._restored(sequence.slot, first * size, blocks)
+        sequence.n_computed = first * size + restored
+        sequence.n_cached_ram = min(before, sequence.n_computed)
+        sequence.n_cached_disk = max(0, sequence.n_computed - before)
+        return sequence.n_cached_disk
+
+    def save(self, sequence: Sequence, *, upto: int | None = None) -> None:
+        """Write what the disk does not have of a sequence's computed tokens (up to `upto`)."""
+        if not self._usable or not sequence.cacheable or sequence.slot < 0:
+            return
+        size = self._store.block_tokens
+        n_blocks = (sequence.n_computed if upto is None else upto) // size
+        keys = self._store.keys(sequence.tokens[: n_blocks * size])
+        first = self._store.n_present(keys)
+        if first >= n_blocks:
+            return
+        try:
+            blocks = self._backend.save_blocks(sequence.slot, first * size, n_blocks * size, size)
+        except EngineError as error:
+            # An engine whose state is laid out in another way: the answer matters more than the cache.
+            logger.warning("the prefix cache on disk is off: %s", error)
+            self._usable = False
+            return
+        for i, block in enumerate(blocks, first):
+            self._store.save(keys[i], sequence.tokens[i * size : (i + 1) * size], block)
+
+    @property
+    def saves_while_computing(self) -> bool:
+        """Whether blocks must be saved before the window moves on."""
+        return self._usable and self._backend.memory_kind == "window"
+
+    def divergence(self, sequence: Sequence) -> Diverged | None:
+        """Where this prompt left the closest one that is stored; None where it continues or starts something new."""
+        size, tokens = self._store.block_tokens, sequence.tokens
+        keys = self._store.keys(tokens)
+        n = self._store.n_present(keys)
+        if not self._usable or n >= len(keys):
+            return None
+        here = list(tokens[n * size : (n + 1) * size])
+        there = self._store.diverging(keys[n], here)
+        if there is None:
+            return None
+        common = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), len(here))
+        return Diverged(n * size + common, tuple(here[common:]), tuple(there[common:])) if n or common else None
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+        self._store.close()
+
+    @property
+    def problems(self) -> list[str]:
+        return self._store.counters.problems
+
+    def _restored(self, slot: int, start: int, blocks: list[bytes]) -> int:
+        try:
+            return self._backend.restore_blocks(slot, start, blocks)
+        except EngineError as error:
+            logger.warning("a cached prefix was refused by the engine: %s", error)
+            self._backend.remove(slot, start, -1)
+            return 0

@@ -1,0 +1,318 @@
+"""KV blocks on disk, found by their content.
+
+A block is the keys and values of a fixed number of tokens. Its key is a hash over everything before it and in it
+(as vLLM hashes its blocks), starting from the identity of the model and engine: so whoever computed a prefix, in
+whatever conversation, everybody with the same beginning finds it, and no token is ever written twice.
+
+Knows files and hashes; knows no engine. Invariants: a file under its final name is complete; what is read is verified
+(sizes, checksum, exact token ids) or ignored; many processes may use one folder at once; a full disk costs the cache,
+never an answer. The folder is readable by its owner only: the blocks are somebody's texts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import queue
+import struct
+import threading
+import time
+import zlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localrun.paths import ensure_private
+
+logger = logging.getLogger(__name__)
+
+_MAGIC = b"LRKV\x01\x00\x00\x00"
+_HEADER = struct.Struct("<8sIIQ")  # magic, tokens, checksum of tokens and payload, bytes of payload
+_KEY_BYTES = 16
+_SUFFIX = ".kv"
+_PARENT_CHARS = 12
+"""Of the parent's key in a block's file name: enough to find the block's siblings by name alone."""
+_DRAINED = 0.9
+"""After an eviction the folder has this share of its budget, so that not every write evicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Where a block lies: its own hash and its parent's."""
+
+    own: str
+    parent: str
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.parent[:_PARENT_CHARS]}-{self.own}{_SUFFIX}"
+
+
+@dataclass(slots=True)
+class StoreCounters:
+    """What happened to the store in this process."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    damaged: int = 0
+    problems: list[str] = field(default_factory=list)
+    """One line for each kind of trouble, once."""
+
+
+class KVStore:
+    """The blocks of one identity in one folder."""
+
+    def __init__(self, root: Path, identity: str, *, block_tokens: int = 64, budget_bytes: int) -> None:
+        """`identity` names everything that the bytes depend on but the tokens. Creates nothing before it writes."""
+        self.block_tokens = block_tokens
+        self.counters = StoreCounters()
+        self._root = root
+        self._seed = hashlib.sha256(f"{identity}\n{block_tokens}".encode()).hexdigest()[: 2 * _KEY_BYTES]
+        self._folder = root / self._seed[:_KEY_BYTES]
+        self._identity = identity
+        self._budget = budget_bytes
+        self._queue: queue.SimpleQueue[tuple[Key, bytes, bytes] | None] = queue.SimpleQueue()
+        self._pending: set[str] = set()
+        self._writer: threading.Thread | None = None
+        self._failed = False
+
+    # finding and reading ------------------------------------------------------------------------------------------
+
+    def keys(self, tokens: Sequence[int]) -> list[Key]:
+        """The keys of all whole blocks of `tokens`, in order."""
+        size = self.block_tokens
+        data = array("i", tokens).tobytes()
+        width = 4 * size
+        keys, parent = [], self._seed
+        for start in range(0, len(tokens) // size * width, width):
+            own = hashlib.sha256(parent.encode() + data[start : start + width]).hexdigest()[: 2 * _KEY_BYTES]
+            keys.append(Key(own, parent))
+            parent = own
+        return keys
+
+    def n_present(self, keys: Sequence[Key]) -> int:
+        """How many of `keys` are there, from the first on without a gap."""
+        for i, key in enumerate(keys):
+            if key.own not in self._pending and not (self._folder / key.file_name).exists():
+                return i
+        return len(keys)
+
+    def load(self, keys: Sequence[Key], tokens: Sequence[int]) -> list[bytes]:
+        """The blocks of `keys`, whose tokens are `tokens`, up to the first that is missing or damaged."""
+        size = self.block_tokens
+        blocks = []
+        for i, key in enumerate(keys):
+            payload = self._read(key, array("i", tokens[i * size : (i + 1) * size]).tobytes())
+            if payload is None:
+                break
+            blocks.append(payload)
+        return blocks
+
+    def diverging(self, key: Key, tokens: Sequence[int]) -> list[int] | None:
+        """The tokens of the stored block that has the same past as `key` and agrees longest with `tokens`.
+
+        None where nothing with this past is stored: then nobody came this way.
+        """
+        best: list[int] | None = None
+        agreed = -1
+        for path in sorted(self._folder.glob(f"{key.parent[:_PARENT_CHARS]}-*{_SUFFIX}"))[:256]:
+            other = _stored_tokens(path)
+            common = next((i for i, (a, b) in enumerate(zip(other, tokens, strict=False)) if a != b), len(other))
+            if other and common > agreed:
+                best, agreed = other, common
+        return best
+
+    def _read(self, key: Key, tokens: bytes) -> bytes | None:
+        path = self._folder / key.file_name
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._problem(f"a cached block cannot be read: {error.strerror}")
+            return None
+        payload = _verified(data, tokens)
+        if payload is None:
+            self.counters.damaged += 1
+            self._problem("a cached block is damaged or foreign: it is computed again")
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        self.counters.read_bytes += len(data)
+        with contextlib.suppress(OSError):
+            os.utime(path)  # used now: evicted last
+        return payload
+
+    # writing ------------------------------------------------------------------------------------------------------
+
+    def save(self, key: Key, tokens: Sequence[int], payload: bytes) -> None:
+        """Write a block beside whatever else happens. Does nothing after the disk has refused one."""
+        if self._failed or key.own in self._pending:
+            return
+        self._pending.add(key.own)
+        self._queue.put((key, array("i", tokens).tobytes(), payload))
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write_all, name="localrun-kv-writer", daemon=True)
+            self._writer.start()
+
+    def close(self) -> None:
+        """Wait until everything is written. Idempotent."""
+        if self._writer is not None:
+            self._queue.put(None)
+            self._writer.join()
+            self._writer = None
+
+    def _write_all(self) -> None:
+        size = None
+        while (item := self._queue.get()) is not None:
+            key, tokens, payload = item
+            if not self._failed:
+                try:
+                    written = self._write(key, tokens, payload)
+                    size = (size + written) if size is not None else folder_size(self._root)
+                    if size > self._budget:
+                        size = evict(self._root, int(self._budget * _DRAINED))
+                except OSError as error:
+                    self._failed = True
+                    self._problem(f"the prefix cache could not be written: {error.strerror}")
+            self._pending.discard(key.own)
+
+    def _write(self, key: Key, tokens: bytes, payload: bytes) -> int:
+        path = self._folder / key.file_name
+        if path.exists():
+            return 0
+        ensure_private(self._root)
+        if not self._folder.is_dir():
+            ensure_private(self._folder)
+            (self._folder / "identity").write_text(self._identity, encoding="utf-8")
+        part = self._folder / f"{key.own}.{os.getpid()}.part"
+        header = _HEADER.pack(_MAGIC, len(tokens) // 4, zlib.crc32(payload, zlib.crc32(tokens)), len(payload))
+        try:
+            with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(header)
+                file.write(tokens)
+                file.write(payload)
+            part.replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                part.unlink()
+            raise
+        written = len(header) + len(tokens) + len(payload)
+        self.counters.written_bytes += written
+        return written
+
+    def _problem(self, line: str) -> None:
+        if line not in self.counters.problems:
+            self.counters.problems.append(line)
+            logger.warning("%s", line)
+
+
+def _verified(data: bytes, tokens: bytes) -> bytes | None:
+    """The payload of a block file, if it is a whole block of exactly these tokens."""
+    if len(data) < _HEADER.size:
+        return None
+    magic, n_tokens, checksum, n_payload = _HEADER.unpack_from(data)
+    start = _HEADER.size + len(tokens)
+    if magic != _MAGIC or 4 * n_tokens != len(tokens) or len(data) != start + n_payload:
+        return None
+    if data[_HEADER.size : start] != tokens or zlib.crc32(memoryview(data)[_HEADER.size :]) != checksum:
+        return None
+    return data[start:]
+
+
+def _stored_tokens(path: Path) -> list[int]:
+    """The token ids of a block file, without its payload; empty for what is no block."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEADER.size)
+            if len(head) < _HEADER.size or head[:8] != _MAGIC:
+                return []
+            n_tokens = min(_HEADER.unpack(head)[1], 1 << 16)
+            data = file.read(4 * n_tokens)
+    except OSError:
+        return []
+    return array("i", data[: len(data) // 4 * 4]).tolist()
+
+
+# the whole folder -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """What one identity has in the folder."""
+
+    identity: str
+    folder: Path
+    n_blocks: int
+    n_bytes: int
+    last_used: float
+    """Seconds since the epoch."""
+
+
+def stored_models(root: Path) -> list[StoredModel]:
+    """All identities in a cache folder, the one used last first."""
+    found = []
+    for folder in sorted(root.iterdir()) if root.is_dir() else []:
+        blocks = _blocks(folder) if folder.is_dir() else []
+        if blocks:
+            try:
+                identity = (folder / "identity").read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError):
+                identity = "unknown"
+            used = max(block.st_mtime for _, block in blocks)
+            found.append(StoredModel(identity, folder, len(blocks), sum(b.st_size for _, b in blocks), used))
+    return sorted(found, key=lambda model: -model.last_used)
+
+
+def folder_size(root: Path) -> int:
+    """Bytes of all blocks under `root`."""
+    return sum(model.n_bytes for model in stored_models(root))
+
+
+def evict(root: Path, target_bytes: int) -> int:
+    """Delete the blocks used longest ago until `target_bytes` are left; returns how many bytes are left.
+
+    A block that another process deletes at the same time, or is reading, is no error.
+    """
+    blocks = [block for model in stored_models(root) for block in _blocks(model.folder)]
+    total = sum(info.st_size for _, info in blocks)
+    for path, info in sorted(blocks, key=lambda block: block[1].st_mtime):
+        if total <= target_bytes:
+            break
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= info.st_size
+    _sweep(root)
+    return total
+
+
+def clear(root: Path) -> int:
+    """Delete every block; returns how many bytes they had."""
+    freed = folder_size(root)
+    evict(root, 0)
+    for folder in root.iterdir() if root.is_dir() else []:
+        with contextlib.suppress(OSError):
+            (folder / "identity").unlink(missing_ok=True)
+            folder.rmdir()
+    return freed
+
+
+def _sweep(root: Path) -> None:
+    """Delete what writers that were killed have left."""
+    for part in root.glob("*/*.part"):
+        with contextlib.suppress(OSError):
+            if time.time() - part.stat().st_mtime > 3600:
+                part.unlink()
+
+
+def _blocks(folder: Path) -> list[tuple[Path, os.stat_result]]:
+    blocks = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(_SUFFIX):
+                with contextlib.suppress(OSError):
+                    blocks.append((Path(entry.path), entry.stat()))
+    return blocks
