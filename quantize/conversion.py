@@ -94,6 +94,7 @@ class Conversion:
         self.source = source
         self.settings = settings
         self.threads = settings.threads or available_cores()
+        self._engine_threads = settings.threads or free_cores()
         model = open_source(source, pre_tokenizer=settings.pre_tokenizer, name=settings.name)
         self._kept_layers: dict[int, int] | None = None
         if settings.prune_layers is not None:
@@ -222,7 +223,7 @@ class Conversion:
             self._matrix = collect_default(
                 base,
                 self.settings.calibration,
-                threads=self.threads,
+                threads=self._engine_threads,
                 gpu_layers=self.settings.gpu_layers,
                 progress=progress,
             )
@@ -267,7 +268,7 @@ class Conversion:
                 base_name=self._base_name(),
                 errors={name: error.relative for name, error in done.errors.items()},
                 plan=self.plan,
-                threads=self.threads,
+                threads=self._engine_threads,
                 gpu_layers=self.settings.gpu_layers,
                 progress=progress,
             )
@@ -317,6 +318,16 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def free_cores() -> int:
+    """Cores that nobody else seems to use, at least one.
+
+    The engine's threads wait for each other hundreds of times a token: one that shares its core with another busy
+    process stalls all of them. The workers of the pass do not wait, and may have every core.
+    """
+    cores = available_cores()
+    return max(1, cores - round(os.getloadavg()[0])) if hasattr(os, "getloadavg") else cores
 
 
 def _matrix_metadata(matrix: ImportanceMatrix) -> Mapping[str, MetadataValue]:

@@ -267,7 +267,7 @@ class _Workers:
     def _handle(self, slab: Slab) -> _Finished:
         choice = slab.planned.choice
         tensor, kind = choice.tensor, choice.type
-        stored_type = tensor.keep_type or tensor.source_type
+        stored_type = tensor.source_type if tensor.keep_type is None else tensor.keep_type
         error = None
         if kind == stored_type and tensor.read_raw is not None:
             blocks = copy_rows(tensor, kind, slab.start, slab.stop)

@@ -6,6 +6,7 @@ that count are those of llama-perplexity (the second half of each chunk of 512).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -15,12 +16,14 @@ from pathlib import Path
 import numpy as np
 from gguf.constants import GGMLQuantizationType
 
-from quantize.errors import VerificationError
+from quantize.errors import QuantizeError, VerificationError
 from quantize.importance.collect import CHUNK, with_start
 from quantize.progress import Progress, ProgressCallback
 from quantize.runtime import LoadedModel, Session, Tokens
 from quantize.verify.causes import Cause, SamplerSettings, sampler_effect
 from quantize.verify.scores import Scores, Statistics
+
+logger = logging.getLogger(__name__)
 
 FIRST_SCORED = CHUNK // 2
 _LOGIT_FLOATS = 16 << 20
@@ -115,7 +118,12 @@ class _Pair:
         self._stack = ExitStack()
         self._bos = first.bos
         self._first: Session = self._stack.enter_context(first.open(n_ctx=CHUNK, threads=threads))
-        self._second: Session = self._stack.enter_context(second.open(n_ctx=CHUNK, threads=threads, kv_type=second_kv))
+        try:
+            other = second.open(n_ctx=CHUNK, threads=threads, kv_type=second_kv)
+        except QuantizeError:
+            self._stack.close()
+            raise
+        self._second: Session = self._stack.enter_context(other)
         self._rows = max(16, min(FIRST_SCORED, _LOGIT_FLOATS // first.n_vocab))
 
     def close(self) -> None:
@@ -138,17 +146,9 @@ class _Pair:
 def _causes(base: LoadedModel, chunks: Sequence[Tokens], overall: Statistics, threads: int) -> tuple[Cause, ...]:
     found = [Cause("weights", overall.drawn_differently, overall.divergence)]
     for kv in (GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0):
-        scores = Scores()
-        pair = _Pair(base, base, threads, second_kv=kv)
-        try:
-            for chunk in chunks:
-                pair.compare(chunk, scores)
-        finally:
-            pair.close()
-        figures = scores.statistics()
+        figures = _kv_figures(base, chunks, kv, threads)
         if figures is not None:
-            name = f"KV cache in {kv.name.lower()}"
-            found.append(Cause(name, figures.drawn_differently, figures.divergence))
+            found.append(Cause(f"KV cache in {kv.name.lower()}", figures.drawn_differently, figures.divergence))
     settings = SamplerSettings()
     effects = []
     with base.open(n_ctx=CHUNK, threads=threads) as session:
@@ -159,3 +159,22 @@ def _causes(base: LoadedModel, chunks: Sequence[Tokens], overall: Statistics, th
             session.clear()
     found.append(Cause(f"sampler ({settings})", float(np.mean(effects))))
     return tuple(found)
+
+
+def _kv_figures(
+    base: LoadedModel, chunks: Sequence[Tokens], kv: GGMLQuantizationType, threads: int
+) -> Statistics | None:
+    """The base with another KV type against itself; None where the engine cannot run the model with that type."""
+    scores = Scores()
+    try:
+        pair = _Pair(base, base, threads, second_kv=kv)
+    except QuantizeError as error:
+        # Heads of an odd size cannot be quantized; the other causes stand all the same.
+        logger.info("no figures for a KV cache in %s: %s", kv.name.lower(), error.message)
+        return None
+    try:
+        for chunk in chunks:
+            pair.compare(chunk, scores)
+    finally:
+        pair.close()
+    return scores.statistics()

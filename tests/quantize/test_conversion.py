@@ -249,6 +249,13 @@ def test_an_embedding_model_is_quantized_without_figures(tmp_path: Path) -> None
     assert any("predicts no tokens" in warning for warning in result.warnings)
 
 
+def test_heads_of_an_odd_size_are_measured_without_kv_types(tmp_path: Path) -> None:
+    path = write(llama(n_layer=1, embd=96, heads=4, kv_heads=4), tmp_path / "odd.gguf")
+    result = convert(path, tmp_path / "out.gguf", type="q8_0", threads=1)
+    assert result.quality is not None
+    assert [cause.name.split()[0] for cause in result.quality.evaluation.causes] == ["weights", "sampler"]
+
+
 def test_the_output_has_a_name_of_its_own(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = convert(source, type="iq4_nl", imatrix="off", report=False, threads=1)

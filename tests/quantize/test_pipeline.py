@@ -29,7 +29,8 @@ from tests.quantize.synthetic import llama, read_metadata, read_tensors, tensor
 EVEN = llama(tied=False)
 ODD = llama(embd=96, ff=352, heads=3, kv_heads=1)
 EXPERTS = llama(n_expert=4, embd=256, ff=256, n_layer=1)
-MODELS = {"even": EVEN, "odd": ODD, "experts": EXPERTS}
+HUNDRED = llama(embd=100, ff=172, heads=4, kv_heads=4, n_layer=1)
+MODELS = {"even": EVEN, "odd": ODD, "experts": EXPERTS, "hundred": HUNDRED}
 
 
 def write(model: Model, mix: str, path: Path, *, threads: int = 2, pure: bool = False) -> Plan:
@@ -70,6 +71,7 @@ SAME = [
     *(("even", mix) for mix in [*MIXES, "f16", "bf16", "tq2_0"]),
     *(("odd", mix) for mix in ("q4_k_m", "q3_k_m", "q2_k", "q6_k", "q5_0", "iq4_xs", "f16")),
     *(("experts", mix) for mix in ("q4_k_m", "q8_0", "mxfp4_moe")),
+    *(("hundred", mix) for mix in ("q4_0", "q8_0", "q4_k_m", "q6_k")),
 ]
 
 
