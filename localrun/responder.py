@@ -28,6 +28,8 @@ class Request:
     """Say in the result's `reuse` where the prompt left what is cached."""
     prefill: str = ""
     """The beginning of the answer, given: the model goes on after it. Not repeated in the result's text."""
+    constrains_prefill: bool = True
+    """Whether a constraint holds for the prefill and what follows together; else only for what follows."""
     prefill_reasoning: str = ""
     """Reasoning that came before `prefill`."""
     tools: tuple[Mapping[str, Any], ...] = ()

@@ -138,7 +138,8 @@ class Answer:
         complete = event.reason in ("stop", "stop_string")
         if self._constraint is not None and complete:
             try:
-                self._constraint.validate(self.request.prefill + text)
+                given = self.request.prefill if self.request.constrains_prefill else ""
+                self._constraint.validate(given + text)
             except InvalidOutputError as error:
                 self._sink.put((self, error))
                 return

@@ -21,9 +21,9 @@ from localrun.engine.disk_prefix import DiskPrefix
 from localrun.engine.engine import Engine
 from localrun.engine.kv_store import KVStore
 from localrun.engine.sequence import Sequence
-from localrun.engine.worker import EngineWorker
-from localrun.errors import UsageError
 from localrun.engine.threads import ThreadGovernor
+from localrun.engine.worker import EngineWorker
+from localrun.errors import ConstraintError, UsageError
 from localrun.gguf import GGUFHeader, known_sha256, read_header
 from localrun.hardware.cpu import physical_cores, usable_cpus
 from localrun.hardware.load import LoadProbe
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from localrun.chat.prompt import PromptEncoder
     from localrun.chat.template import ChatTemplate, Prompt
     from localrun.constraint.compiled import CheckedConstraint, CompiledConstraint, PreparedVocabulary
+    from localrun.constraint.matcher import TokenMatcher
 
 _FIRST_ANSWER = 512
 """Tokens that memory is taken for when a request has no limit; the context grows when an answer is longer."""
@@ -172,7 +173,7 @@ class LocalResponder:
             seed=params.sampling.seed if params.sampling.seed is not None else draw_seed(),
             output=output,
             notify=answer.notify,
-            matcher=compiled.matcher() if compiled is not None else None,
+            matcher=self._matcher(compiled, request) if compiled is not None else None,
             explain=request.explain,
         )
         answer.begin(sequence, output, [*loaded.warnings, *self._plan.warnings, *encoded.warnings])
@@ -215,6 +216,17 @@ class LocalResponder:
 
         vocabulary = self.wait_loaded().model.vocabulary
         return PromptEncoder(self.template, vocabulary, bos=vocabulary.bos if vocabulary.adds_bos else None)
+
+    def _matcher(self, constraint: CompiledConstraint, request: Request) -> TokenMatcher:
+        """The constraint's state where the answer begins: at its start, or after the prefill."""
+        matcher = constraint.matcher()
+        if request.prefill and request.constrains_prefill:
+            try:
+                for token in self.wait_loaded().model.vocabulary.encode(request.prefill.encode()):
+                    matcher.accept(token)
+            except ConstraintError as error:
+                raise UsageError("the beginning of the answer does not match the constraint") from error
+        return matcher
 
     @cached_property
     def _prepared(self) -> PreparedVocabulary:
