@@ -163,7 +163,7 @@ _ERRORS = {
 def _operation(summary: str, body: dict[str, Any] | None = None, media: str = "application/json") -> dict[str, Any]:
     content: dict[str, Any] = {media: {"schema": {"type": "object"} if media == "application/json" else _TEXT}}
     if body is not None:
-        content["text/event-stream"] = {"schema": _TEXT}
+        content["text/event-stream"] = {}
     responses = {status: _error(text) for status, text in _ERRORS.items()}
     operation: dict[str, Any] = {
         "summary": summary,

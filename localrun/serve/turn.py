@@ -147,7 +147,13 @@ class Turn:
         constraint = call_constraint(self._form, self._tools.callable_)
         params = replace(self._original.params, stop=(), max_tokens=self._left, constraint=constraint)
         prefill = self._said + self._form.opening
-        return replace(self._original, params=params, prefill=prefill, prefill_reasoning=self._reasoning)
+        return replace(
+            self._original,
+            params=params,
+            prefill=prefill,
+            prefill_reasoning=self._reasoning,
+            constrains_prefill=False,
+        )
 
     @property
     def _left(self) -> int | None:

@@ -27,6 +27,14 @@ class Server:
         self.running = running
         self.url = running.url
         self.models = models
+        self._clients: list[openai.OpenAI] = []
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients:
+            client.close()
 
     @property
     def model(self) -> ScriptedModel:
@@ -34,7 +42,8 @@ class Server:
         return next(iter(self.models.values()))
 
     def client(self, key: str = "none") -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
+        self._clients.append(openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0))
+        return self._clients[-1]
 
     def post(self, path: str, body: Any = None, **more: Any) -> httpx2.Response:
         return httpx2.post(self.url + path, json=body, timeout=30, **more)
@@ -84,8 +93,9 @@ def running_server(
 def steady_server() -> Iterator[Server]:
     """One server for all tests that leave nothing behind."""
     model = ScriptedModel()
-    with running_server([Servable("tiny", lambda: model)], ServeOptions()) as running:
-        yield Server(running, {"tiny": model})
+    servables = [Servable("tiny", lambda: model)]
+    with running_server(servables, ServeOptions()) as running, Server(running, {"tiny": model}) as server:
+        yield server
 
 
 @pytest.fixture
@@ -113,17 +123,24 @@ def server() -> Iterator[Callable[..., Server]]:
 
             servables = [Servable(name, loader(name), n_bytes=100) for name in names]
             given = ServeOptions(rules=rules or Rules(), **options)
-            return Server(stack.enter_context(running_server(servables, given, available=available)), models)
+            running = stack.enter_context(running_server(servables, given, available=available))
+            return stack.enter_context(Server(running, models))
 
         yield start
 
 
 @pytest.fixture(scope="session")
-def small_model() -> Path:
-    """The real small model."""
-    path = Path.home() / ".cache/localrun-tests/models/SmolLM2-135M-Instruct.Q4_1.gguf"
-    assert path.exists(), f"{path} is missing"
-    return path
+def real_server(smollm2: Path) -> Iterator[Server]:
+    """The real small model, four answers at once."""
+    from localrun.catalog import ModelFile
+    from localrun.params import EngineParams
+    from localrun.serve.local_models import free_memory, servable
+
+    params = EngineParams(n_ctx=1024, n_parallel=4, threads=1, cache=False)
+    file = ModelFile(smollm2, "smollm2", "file")
+    running = running_server([servable(file, params)], ServeOptions(), available=free_memory)
+    with running as found, Server(found, {}) as server:
+        yield server
 
 
 def until(condition: Callable[[], bool], seconds: float = 20) -> None:
