@@ -67,14 +67,16 @@ def test_answers_beside_each_other_are_not_mixed_up(real_server: Server) -> None
         assert text in (f"It is {number}, {word} and {number} again." for word in ("yes", "no"))
 
 
-def test_a_stream_says_what_the_whole_answer_says(real_server: Server) -> None:
-    whole = ask(real_server, "Count to five.", max_tokens=16)
+def test_a_stream_has_whole_characters_and_counts_as_the_whole_answer_does(real_server: Server) -> None:
+    text = "héllo 🙂 👩‍👩‍👧‍👦 日本語"
+    body = {"grammar": f'root ::= "{text}"'}
+    whole = ask(real_server, "Count to five.", extra_body=body)
     chunks = list(
-        ask(real_server, "Count to five.", max_tokens=16, stream=True, stream_options={"include_usage": True})
+        ask(real_server, "Count to five.", extra_body=body, stream=True, stream_options={"include_usage": True})
     )
-    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-    assert text == whole.choices[0].message.content
-    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens == 16
+    pieces = [c.choices[0].delta.content or "" for c in chunks if c.choices]
+    assert "".join(pieces) == text == whole.choices[0].message.content
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
     assert chunks[-1].usage.prompt_tokens_details.cached_tokens > 20, "the second time the prompt is known"
 
 
