@@ -216,7 +216,10 @@ class ChatApp(App[None]):
                 self.warn("An answer is being written: Esc stops it")
                 return
             old = self.conversation
+            focused = self.chat.focused
             await self.open_conversation(Conversation(old.store, None, old.settings))
+            if focused is not None:
+                focused.focus()  # in the list, the next key may be the one that undoes this
         self.conversation.store.trash(session_id)
         self._trashed.append(session_id)
         self.chat.show_sessions()

@@ -27,7 +27,7 @@ from localrun.tui.widgets.message import AnswerView, MarkView, MessageView, Plac
 from localrun.tui.widgets.notice import Notice
 from localrun.tui.widgets.reasoning import Reasoning
 from localrun.tui.widgets.status_line import StatusLine
-from localrun.tui.widgets.transcript import SHOWN_CHARACTERS, Transcript, first_shown
+from localrun.tui.widgets.transcript import SHOWN_MESSAGES, Transcript, first_shown
 
 
 class RunView:
@@ -48,7 +48,7 @@ class RunView:
         self._warn = warn
         self._clock = clock
         self._shown: list[int] = []
-        self._budget = SHOWN_CHARACTERS
+        self._n_shown = SHOWN_MESSAGES
         self._growing: MessageView | None = None
         self._thinking_since: float | None = None
 
@@ -61,15 +61,15 @@ class RunView:
             return
         tree = self.conversation.tree
         path = self.conversation.path
-        start = first_shown([len(node.text) for node in path], self._budget)
+        start = first_shown(len(path), self._n_shown)
         views = [view_of(node, tree, is_growing=node.id == growing_id) for node in path[start:]]
         await self._transcript.show(views, start)
         self._shown = [node.id for node in path]
 
     async def show_earlier(self) -> None:
         """Mount twice as much of a long path."""
-        self._budget *= 2
-        anchor = next(iter(self._transcript.query(MessageView)), None)
+        self._n_shown *= 2
+        anchor = next(iter(self._transcript.views), None)
         await self.show_path(self._growing.message_id if self._growing is not None else None)
         if anchor is not None and (view := self._transcript.view(anchor.message_id)) is not None:
             self._transcript.release_anchor()

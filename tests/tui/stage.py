@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from textual.pilot import Pilot
+from textual.widgets import Input, TextArea
 
 from localrun.chat.conversation import ChatSettings, Conversation
 from localrun.errors import LocalrunError
@@ -18,7 +19,7 @@ from localrun.tui.app import ChatApp
 from localrun.tui.ports import ModelChoice
 from tests.tui.scripted import ScriptedResponder
 
-PATIENCE_S = 20.0
+PATIENCE_S = 15.0
 """How long a test waits for something that must happen; reached only when it fails."""
 
 
@@ -96,9 +97,19 @@ class Stage:
         await self.until(lambda: text in self.shown, f"{text!r} is on the screen")
 
     async def type(self, text: str) -> None:
-        """Write into what has the focus."""
-        keys = {" ": "space", "\n": "ctrl+j"}
-        await self.pilot.press(*[keys.get(letter, letter) for letter in text])
+        """Write into what has the focus, at once; `press` is for tests of single keys."""
+        focused = self.app.focused
+        if isinstance(focused, TextArea):
+            focused.insert(text)
+        elif isinstance(focused, Input):
+            focused.insert_text_at_cursor(text)
+        else:
+            await self.pilot.press(*text)
+        await self.pilot.pause()
+
+    async def press(self, text: str) -> None:
+        """Press a key for each letter."""
+        await self.pilot.press(*["space" if letter == " " else letter for letter in text])
 
     async def say(self, text: str) -> None:
         """Send a message and wait for the end of the answer."""
@@ -136,7 +147,7 @@ async def staged(
         models=shelf or ScriptedShelf(),
         cwd=folder,
     )
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=True) as pilot:
         stage = Stage(app, pilot, opened)
         if open_model is None and (shelf is None or shelf.items[0].is_here):
             await stage.until(lambda: app.conversation.responder is not None, "the model is loaded")
@@ -144,7 +155,8 @@ async def staged(
         yield stage
         if responder.hold is not None:
             responder.hold.set()
-        app.conversation.stop()
-        await stage.until_idle()
+        if not app._exit:
+            app.conversation.stop()
+            await stage.until_idle()
     if store is None:
         opened.close()

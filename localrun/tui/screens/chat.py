@@ -6,6 +6,7 @@ the user's own hand.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -103,6 +104,8 @@ class ChatScreen(Screen[None]):
         self._cwd = cwd
         self._stopped_by_user = False
         self._n_pastes = 0
+        self._is_painting = False
+        self._rests_until = 0.0
 
     def compose(self) -> ComposeResult:
         with Horizontal():
@@ -213,7 +216,17 @@ class ChatScreen(Screen[None]):
         self._drain_timer.resume()
 
     async def _drain(self) -> None:
+        """Show what has come, unless the last update is still being painted or was painted just now.
+
+        After each update the screen rests as long as the painting took: so at least half of the time is left for keys,
+        however long the chat and however slow the machine.
+        """
+        now = time.monotonic()
+        if self._is_painting or now < self._rests_until:
+            return
         updates = self.bridge.take()
+        if not updates:
+            return
         for update in updates:
             if isinstance(update, Failed):
                 await self._failed(update.error)
@@ -223,6 +236,13 @@ class ChatScreen(Screen[None]):
                 await self.run_view.apply(update)
         if self.is_busy and not self._stopped_by_user:
             self.run_view.writing(self.bridge.pieces_per_s)
+        self._is_painting = True
+        self.call_after_refresh(self._painted, now)
+
+    def _painted(self, began: float) -> None:
+        now = time.monotonic()
+        self._is_painting = False
+        self._rests_until = now + (now - began)
 
     async def _failed(self, error: LocalrunError) -> None:
         await self.run_view.end()
@@ -360,13 +380,13 @@ class ChatScreen(Screen[None]):
         self.run_events(self.conversation.continue_answer)
 
     async def action_edit_last(self) -> None:
-        views = list(self.transcript.query(UserView))
+        views = [view for view in self.transcript.views if isinstance(view, UserView)]
         if views:
             await self.begin_edit(views[-1].message_id)
 
     async def action_switch(self, step: int) -> None:
         """The other versions of the last message that has any."""
-        for view in reversed(list(self.transcript.query(MessageView))):
+        for view in reversed(self.transcript.views):
             if view.place.count > 1:
                 await self.switch(view.message_id, step)
                 return
@@ -387,7 +407,7 @@ class ChatScreen(Screen[None]):
         self.conversation.stop()
 
     def action_walk(self) -> None:
-        views = list(self.transcript.query(MessageView))
+        views = self.transcript.views
         if views:
             views[-1].focus()
 
@@ -442,7 +462,7 @@ class ChatScreen(Screen[None]):
 
     def copy_answer(self) -> None:
         """Copy the last answer."""
-        answers = list(self.transcript.query(AnswerView))
+        answers = [view for view in self.transcript.views if isinstance(view, AnswerView)]
         if answers:
             answers[-1].action_copy()
 

@@ -2,16 +2,23 @@
 
 Knows Textual's Markdown widget. Invariant: what the model wrote is on the screen as text: HTML is shown as it is
 written (Textual's parser would drop it), console markup means nothing, control characters are pictures.
+
+A part far from the screen sleeps: it keeps its height and holds no widgets, because every widget that is laid out costs
+time at every key press.
 """
 
 from __future__ import annotations
 
 from markdown_it import MarkdownIt
+from rich.cells import cell_len
 from textual.widgets import Markdown
-from textual.widgets.markdown import MarkdownBlock
+from textual.widgets.markdown import MarkdownBlock, MarkdownStream
 
 from localrun.chat.conversation.meter import visible
 from localrun.tui.widgets.code_block import CodeBlock
+
+PART_CHARACTERS = 2_500
+"""An answer is shown in parts of about this length (a screen or two), cut between blocks."""
 
 
 def _parser() -> MarkdownIt:
@@ -19,7 +26,7 @@ def _parser() -> MarkdownIt:
 
 
 class AnswerMarkdown(Markdown):
-    """The text of an answer, complete or growing."""
+    """A part of an answer, complete or growing, awake or asleep."""
 
     DEFAULT_CSS = """
     AnswerMarkdown {
@@ -49,15 +56,14 @@ class AnswerMarkdown(Markdown):
         MarkdownList MarkdownParagraph { margin: 0; }
         MarkdownList MarkdownList { margin: 0; }
         MarkdownBlockQuote MarkdownParagraph { margin: 0; }
-        CodeBlock, CodeBlock:light { background: $surface; }
-        MarkdownBlockQuote:light { border-left: outer $faint; }
-        MarkdownBullet:light { color: $primary; }
-        MarkdownTable:light { background: transparent; }
-        MarkdownBullet { color: $primary; }
+        MarkdownBullet, MarkdownBullet:light { color: $primary; }
         MarkdownHorizontalRule { border-bottom: solid $faint; margin: 0 0 1 0; padding: 0; }
         MarkdownTableContent { keyline: thin $faint; }
         MarkdownTable { margin: 0 0 1 0; background: transparent; }
         MarkdownTableContent .header { color: $primary; text-style: bold; }
+        CodeBlock, CodeBlock:light { background: $surface; }
+        MarkdownBlockQuote:light { border-left: outer $faint; }
+        MarkdownTable:light { background: transparent; }
     }
     """
 
@@ -67,10 +73,93 @@ class AnswerMarkdown(Markdown):
         "code_block": CodeBlock,
     }
 
-    def __init__(self, text: str = "") -> None:
-        super().__init__(visible(text), parser_factory=_parser, open_links=False)
+    def __init__(self, text: str = "", *, asleep: bool = False) -> None:
+        shown = visible(text)
+        super().__init__("" if asleep else shown, parser_factory=_parser, open_links=False)
+        self.text = shown
+        self.is_asleep = asleep
+        self._stream: MarkdownStream | None = None
+        self._known_width = 0
+        if asleep:
+            self.styles.height = estimated_height(shown)
 
     @property
-    def code_blocks(self) -> list[str]:
-        """The code in the answer, block by block."""
-        return [block.code for block in self.query(CodeBlock)]
+    def is_growing(self) -> bool:
+        return self._stream is not None
+
+    async def grow(self, text: str) -> None:
+        """Show more at the end."""
+        if self._stream is None:
+            await self.wake()
+            self._stream = Markdown.get_stream(self)
+        shown = visible(text)
+        self.text += shown
+        await self._stream.write(shown)
+
+    async def finish(self) -> None:
+        """Show the whole once more, because a stream may leave a half-open block behind."""
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            await stream.stop()
+            await self.update(self.text)
+
+    async def replace(self, text: str) -> None:
+        """Show something else."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.stop()
+        self.text = text
+        await self.update(text)
+
+    async def sleep(self) -> None:
+        """Give up the widgets, keep the height."""
+        if self.is_asleep or self.is_growing or not self.size.height:
+            return
+        self.is_asleep = True
+        self._known_width = self.size.width
+        self.styles.height = self.size.height
+        await self.remove_children()
+
+    async def wake(self) -> None:
+        """Show the text again."""
+        if self.is_asleep:
+            self.is_asleep = False
+            await self.update(self.text)
+            self.styles.height = "auto"
+
+
+def estimated_height(text: str, width: int = 90) -> int:
+    """About how many rows a text will take, before it is laid out."""
+    return sum(1 + cell_len(line) // width for line in text.splitlines()) + 1
+
+
+def in_parts(text: str, limit: int = PART_CHARACTERS) -> list[str]:
+    """The text cut between its blocks, so that each part has about `limit` characters; a long block stays whole."""
+    if len(text) <= limit:
+        return [text]
+    lines = text.split("\n")
+    starts = block_starts(text)
+    parts: list[str] = []
+    begin = 0
+    length = 0
+    for start, following in zip(starts, [*starts[1:], len(lines)], strict=True):
+        block = sum(len(line) + 1 for line in lines[start:following])
+        if length and length + block > limit:
+            parts.append("\n".join(lines[begin:start]))
+            begin, length = start, 0
+        length += block
+    return [*parts, "\n".join(lines[begin:])]
+
+
+def block_starts(text: str) -> list[int]:
+    """The line on which each outermost block of a Markdown text begins."""
+    return [
+        token.map[0]
+        for token in _parser().parse(text)
+        if token.level == 0 and token.map is not None and token.nesting >= 0
+    ]
+
+
+def code_blocks(text: str) -> list[str]:
+    """The code in a Markdown text, block by block."""
+    return [token.content.rstrip("\n") for token in _parser().parse(text) if token.type in ("fence", "code_block")]

@@ -15,12 +15,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Markdown, Static
-from textual.widgets.markdown import MarkdownStream
+from textual.widgets import Static
 
 from localrun.chat.conversation.meter import visible
 from localrun.store import Attachment
-from localrun.tui.widgets.answer_markdown import AnswerMarkdown
+from localrun.tui.widgets.answer_markdown import AnswerMarkdown, code_blocks, in_parts
 from localrun.tui.widgets.code_block import CopyRequested
 from localrun.tui.widgets.reasoning import Reasoning
 from localrun.tui.words import attachment_words
@@ -175,18 +174,19 @@ class AnswerView(MessageView):
         super().__init__(message_id, text, place)
         self._reasoning = reasoning
         self._footer = footer
-        self._stream: MarkdownStream | None = None
         self._next_code = 0
 
     def compose(self) -> ComposeResult:
         if self._reasoning is not None:
             yield self._reasoning
-        yield AnswerMarkdown(self.text)
+        for part in in_parts(self.text):
+            yield AnswerMarkdown(part, asleep=bool(part))
         yield self.footer()
 
     @property
-    def markdown(self) -> AnswerMarkdown:
-        return self.query_one(AnswerMarkdown)
+    def parts(self) -> list[AnswerMarkdown]:
+        """The text in parts, each of which may be asleep."""
+        return [child for child in self.children if isinstance(child, AnswerMarkdown)]
 
     @property
     def reasoning(self) -> Reasoning | None:
@@ -203,9 +203,15 @@ class AnswerView(MessageView):
     async def append(self, text: str) -> None:
         """Show more of the answer."""
         self.text += text
-        if self._stream is None:
-            self._stream = Markdown.get_stream(self.markdown)
-        await self._stream.write(visible(text))
+        last = self.parts[-1]
+        await last.grow(text)
+        pieces = in_parts(last.text)
+        if len(pieces) > 1:
+            grown = [AnswerMarkdown(piece, asleep=True) for piece in pieces[1:-1]]
+            tail = AnswerMarkdown()
+            await self.mount_all([*grown, tail], after=last)
+            await last.replace(pieces[0])
+            await tail.grow(pieces[-1])
 
     async def append_reasoning(self, text: str, seconds: float) -> None:
         """Show more of the reasoning."""
@@ -215,11 +221,9 @@ class AnswerView(MessageView):
         self._reasoning.append(text, seconds)
 
     async def finish(self) -> None:
-        """The answer is complete: show it once as a whole, because a stream may leave a half-open block behind."""
-        if self._stream is not None:
-            await self._stream.stop()
-            self._stream = None
-            await self.markdown.update(visible(self.text))
+        """The answer is complete."""
+        for part in self.parts:
+            await part.finish()
 
     def action_fold(self) -> None:
         if self._reasoning is not None:
@@ -227,7 +231,7 @@ class AnswerView(MessageView):
 
     def action_copy_code(self) -> None:
         """Copy the next block of code; pressing again takes the one after it."""
-        blocks = self.markdown.code_blocks
+        blocks = code_blocks(self.text)
         if not blocks:
             self.notify("This answer holds no code.", markup=False)
             return

@@ -1,8 +1,8 @@
 """The messages on the current path, newest at the bottom.
 
 Knows views and scrolling; gets values, asks nobody. Invariant: while the user is at the bottom it stays there; once he
-has scrolled up, nothing moves under his eyes. Old messages of a long path are shown on demand, so the cost of a key
-press does not grow with the length of the chat.
+has scrolled up, nothing moves under his eyes. Parts of answers that are far from the screen sleep, and the oldest
+messages of a very long path are mounted on demand, so the cost of a key press does not grow with the chat.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localrun.tui.widgets.message import MessageView
+from localrun.tui.widgets.answer_markdown import AnswerMarkdown
+from localrun.tui.widgets.message import AnswerView, MessageView
 
-SHOWN_CHARACTERS = 24_000
-"""How much of the path is mounted at once: some ten screens. Older messages come when asked for."""
+SHOWN_MESSAGES = 60
+"""How many messages are mounted at once. Older ones come when the user scrolls to the top."""
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def __init__(self) -> None:
         super().__init__(id="transcript")
+        self._is_looking = False
 
     async def show(self, views: Sequence[Widget], n_hidden: int) -> None:
         """Replace everything; `n_hidden` older messages are not among the views."""
@@ -65,6 +67,7 @@ class Transcript(VerticalScroll, can_focus=False):
                 await self.mount(_Earlier(Content(f"▴ {n_hidden} earlier messages"), markup=False))
             await self.mount_all(views)
         self.anchor()
+        self._look_around()
 
     async def show_welcome(self, text: Content) -> None:
         """Nothing has been said yet."""
@@ -76,19 +79,64 @@ class Transcript(VerticalScroll, can_focus=False):
         await self.query("#welcome").remove()
         await self.mount(view)
 
+    @property
+    def views(self) -> list[MessageView]:
+        """The mounted messages from top to bottom."""
+        return [child for child in self.children if isinstance(child, MessageView)]
+
     def view(self, message_id: int) -> MessageView | None:
         """The view of a message, if it is mounted."""
-        return next((view for view in self.query(MessageView) if view.message_id == message_id), None)
+        return next((view for view in self.views if view.message_id == message_id), None)
 
-    def on_scroll_to_top(self) -> None:
-        self.post_message(EarlierWanted())
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._look_around()
+        if new_value <= 0 < old_value and self.query(_Earlier):
+            self.post_message(EarlierWanted())
+
+    def on_resize(self) -> None:
+        self._look_around()
+
+    def _look_around(self) -> None:
+        """Soon, wake what is near the screen and let the rest sleep; once for many changes."""
+        if not self._is_looking:
+            self._is_looking = True
+            self.call_after_refresh(self._wake_near)
+
+    async def _wake_near(self) -> None:
+        self._is_looking = False
+        height = self.size.height
+        top, bottom = self.scroll_y - height, self.scroll_y + 2 * height
+        for view in self.children:  # not query(): that walks through every widget below
+            if not isinstance(view, AnswerView):
+                continue
+            offset = view.virtual_region.y
+            for part in view.parts:
+                begin = offset + part.virtual_region.y
+                if begin + part.virtual_region.height < top or begin > bottom:
+                    await part.sleep()
+                elif part.is_asleep:
+                    await self._wake(part, begin)
+
+    async def _wake(self, part: AnswerMarkdown, begin: int) -> None:
+        """Wake a part; if it lies above the screen and turns out longer or shorter, what the user reads stays put."""
+        before = part.virtual_region.height
+        await part.wake()
+        if begin + before <= self.scroll_y and not self._follows:
+            self.call_after_refresh(self._keep_place, part, before)
+        self.call_after_refresh(self._look_around)
+
+    def _keep_place(self, part: AnswerMarkdown, before: int) -> None:
+        difference = part.virtual_region.height - before
+        if difference:
+            self.scroll_relative(y=difference, animate=False, immediate=True)
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the view stays at the bottom while messages grow."""
+        return self.is_anchored and self.scroll_y >= self.max_scroll_y
 
 
-def first_shown(lengths: Sequence[int], budget: int = SHOWN_CHARACTERS) -> int:
-    """The index of the first message to mount, so that the last ones fill the budget; at least the last two."""
-    total = 0
-    for index in range(len(lengths) - 1, -1, -1):
-        total += lengths[index]
-        if total > budget and index < len(lengths) - 2:
-            return index + 1
-    return 0
+def first_shown(n_messages: int, limit: int = SHOWN_MESSAGES) -> int:
+    """The index of the first message to mount."""
+    return max(0, n_messages - limit)
