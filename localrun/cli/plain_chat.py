@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -239,7 +240,8 @@ class PlainChat(PlainCommands):
         def interrupt(_signal: int, _frame: FrameType | None) -> None:
             if not self._streams.person_types or self._interrupted_twice():
                 raise KeyboardInterrupt
-            self.conversation.stop()
+            # In a thread: the handler may have interrupted code that holds a lock which `stop` needs.
+            threading.Thread(target=self.conversation.stop, daemon=True).start()
 
         try:
             before = signal.signal(signal.SIGINT, interrupt)

@@ -109,13 +109,27 @@ class ChatApp(App[None]):
             self.call_from_thread(self.show_error, error)
             return
         wanted = self._wanted_model or next((choice.name for choice in choices if choice.is_default), None)
-        known = next((choice for choice in choices if choice.name == wanted), None)
-        if wanted is not None and (known is None or known.is_here):
+        self._load_or_choose(wanted)
+
+    def _load_or_choose(self, wanted: str | None) -> None:
+        """In a thread: load a model that is on this machine; of another one, ask before it is downloaded."""
+        try:
+            is_here = wanted is not None and self.models.has(wanted)
+        except LocalrunError as error:
+            self.is_loading_model = False
+            self.call_from_thread(self.show_error, error)
+            return
+        if wanted is not None and is_here:
             self.call_from_thread(self.load_model, wanted)
             return
         self.is_loading_model = False
         words = "Choose a model to talk with. It is downloaded once and then stays on this machine."
         self.call_from_thread(self.choose_model, words, wanted)
+
+    @work(thread=True, exclusive=True, group="find")
+    def want_model(self, name: str) -> None:
+        """Load the model of that name, downloading it if the user says so."""
+        self._load_or_choose(name)
 
     def choose_model(self, text: str = "", wanted: str | None = None) -> None:
         """Show the picker."""

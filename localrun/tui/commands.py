@@ -52,7 +52,7 @@ class CommandRunner:
 
     async def _do_model(self, name: str) -> None:
         if name:
-            self._app.load_model(name)
+            self._app.want_model(name)
         else:
             self._app.choose_model()
 

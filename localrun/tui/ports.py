@@ -40,6 +40,10 @@ class ModelShelf(Protocol):
         """All of them, those on this machine first. May read many files: called outside the screen's thread."""
         ...
 
+    def has(self, name: str) -> bool:
+        """Whether that model, in the list or not, is on this machine. Raises `LocalrunError` for a malformed name."""
+        ...
+
     def fetch(self, name: str, progress: Callable[[int, int | None], None], cancelled: Callable[[], bool]) -> None:
         """Download a model; `progress` hears bytes done and in total. Returns early, without a model, once `cancelled`.
 

@@ -19,6 +19,7 @@ from localrun.chat.conversation import ChatSettings, Conversation
 from localrun.cli.chat import changed, full_screen_is_possible, last_model
 from localrun.cli.plain_chat import PlainChat, Streams
 from localrun.errors import ContextOverflowError, EngineError, UsageError
+from localrun.params import GenerationParams, SamplingParams
 from localrun.store import Store
 from tests.tui.scripted import ScriptedResponder
 
@@ -176,12 +177,16 @@ def test_a_full_context_is_a_choice_for_a_person_and_an_error_for_a_pipe(store: 
 
 
 def test_flags_change_what_they_name_and_nothing_else() -> None:
-    settings = ChatSettings("old")
-    assert changed(settings, {"system": None, "temperature": None}) == settings
-    assert changed(settings, {"temperature": 0.0}).params.sampling.temperature == 0
-    assert changed(settings, {"system": "new"}).system == "new"
+    sampling = SamplingParams(temperature=0.1, top_k=7, seed=3)
+    settings = ChatSettings("old", GenerationParams(sampling, max_tokens=9))
+    assert changed(settings, {"system": None, "temperature": None, "stop": []}) == settings
+    again = changed(settings, {"temperature": "0.8", "mirostat": "2,4,0.2", "system": "new"})
+    assert again.system == "new"
+    assert again.params.max_tokens == 9
+    assert again.params.sampling == SamplingParams(0.8, 7, seed=3, mirostat=2, mirostat_tau=4, mirostat_eta=0.2)
+    assert changed(settings, {"max_tokens": "5"}).params.max_tokens == 5
     with pytest.raises(UsageError, match="temperature"):
-        changed(settings, {"temperature": -1.0})
+        changed(settings, {"temperature": "-1"})
     with pytest.raises(UsageError, match="on-full"):
         changed(settings, {"on_full": "forget"})
 
@@ -201,7 +206,6 @@ import sys, threading
 from pathlib import Path
 from localrun.cli.chat import talk_plainly
 from localrun.chat.conversation import ChatSettings, Conversation
-from localrun.params import EngineParams
 from localrun.store import Store
 from tests.tui.scripted import ScriptedResponder
 
@@ -209,7 +213,7 @@ store = Store.open(Path(sys.argv[1]))
 model = ScriptedResponder("one two three four")
 model.hold = threading.Event()
 try:
-    talk_plainly(Conversation(store, None, ChatSettings()), None, EngineParams(), lambda name, engine: model)
+    talk_plainly(Conversation(store, None, ChatSettings()), None, lambda name: model)
 except KeyboardInterrupt:
     sys.exit(130)
 """

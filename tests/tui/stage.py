@@ -41,6 +41,10 @@ class ScriptedShelf:
     def choices(self) -> Sequence[ModelChoice]:
         return tuple(self.items)
 
+    def has(self, name: str) -> bool:
+        known = next((choice for choice in self.items if choice.name == name), None)
+        return known is None or known.is_here
+
     def fetch(self, name: str, progress: Callable[[int, int | None], None], cancelled: Callable[[], bool]) -> None:
         size = next(choice.size_bytes for choice in self.items if choice.name == name) or 0
         progress(size // 4, size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -155,7 +155,7 @@ class Conversation:
         words = kept(self.path)
         if not words or words[-1].kind != "assistant":
             raise UsageError("there is no answer to continue")
-        if not words[-1].text:
+        if not words[-1].text and not words[-1].reasoning:
             raise UsageError("the answer was stopped before its first word", hint="regenerate it instead")
         return self._continue(words[-1])
 
@@ -219,8 +219,8 @@ class Conversation:
         yield MessageAdded(self._head_id)
         yield from self.answer()
 
-    def _request(self, path: Sequence[Node], *, prefill: str = "") -> Request:
-        return Request(self.settings.params, messages=messages_of(path, self.settings.system), prefill=prefill)
+    def _request(self, path: Sequence[Node]) -> Request:
+        return Request(self.settings.params, messages=messages_of(path, self.settings.system))
 
     def _answer(self) -> Iterator[ConversationEvent]:
         yield from self._ensure_room(lambda: self._request(self.path))
@@ -248,7 +248,7 @@ class Conversation:
     def _continue(self, node: Node) -> Iterator[ConversationEvent]:
         def request() -> Request:
             before = [other for other in self.path if other.id != node.id]
-            return self._request(before, prefill=node.text)
+            return replace(self._request(before), prefill=node.text, prefill_reasoning=node.reasoning)
 
         yield from self._ensure_room(request)
         begin = partial(self.store.continue_answer, node.id, self._facts())

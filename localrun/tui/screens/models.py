@@ -96,6 +96,8 @@ class ModelScreen(ModalScreen[str | None]):
         self.app.call_from_thread(self._show, choices)
 
     def _show(self, choices: Sequence[ModelChoice]) -> None:
+        if self._wanted is not None and self._wanted not in [choice.name for choice in choices]:
+            choices = [*choices, ModelChoice(self._wanted, None, False, detail="as you named it")]
         self._choices = tuple(choices)
         options = self.query_one(OptionList)
         options.loading = False
