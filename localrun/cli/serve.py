@@ -38,7 +38,7 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Address to listen on. Others than loopback demand a key.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option("--port", help="Port; 0 takes any that is free.", min=0, max=65535)] = 8080,
+    port: Annotated[int, typer.Option("--port", help="Port; 0 takes any that is free.")] = 8080,
     api_key_env: Annotated[
         str | None, typer.Option("--api-key-env", help=f"The variable with the API key. [default: {_KEY_VARIABLE}]")
     ] = None,

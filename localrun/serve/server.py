@@ -88,7 +88,9 @@ def serve(
 
 
 def check_access(options: ServeOptions, address: Address) -> None:
-    """Raise `UsageError` for an address that others can reach while no key is asked for."""
+    """Raise `UsageError` for a port that is none, and an address that others can reach while no key is asked for."""
+    if not 0 <= address.port <= 65535:
+        raise UsageError(f"--port is {address.port}, outside [0, 65535]")
     if options.rules.key is None and not address.is_loopback:
         raise UsageError(
             f"--host {address.host} can be reached by other machines, and no API key is set",
@@ -189,8 +191,6 @@ def _open_tcp(address: Address) -> socket.socket:
             hint = "--port chooses another; 0 takes any that is free"
             raise UsageError(f"port {address.port} is in use", hint=hint) from error
         raise UsageError(f"cannot listen on {address.host} port {address.port}: {error.strerror or error}") from error
-    except OverflowError as error:
-        raise UsageError(f"the port is {address.port}, outside [0, 65535]") from error
 
 
 def _open_unix(path: Path) -> socket.socket:
