@@ -36,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "serve": Command("serve", "serve", "Serve models over HTTP as OpenAI's API does."),
     "ps": Command("ps", "ps", "Show the running servers and the models they have in memory."),
     "bench": Command("bench", "bench", "Measure how fast a model is here, and find its best settings."),
+    "doctor": Command("doctor", "doctor", "Check what works here, and how to fix what does not."),
     "tokenize": Command("tokenize", "tokenize", "Show the token ids, pieces and count of a text."),
 }
 

@@ -1,0 +1,131 @@
+"""Models of every tool on this machine, and the integrity of what localrun has written. Opens everything read-only."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from localrun.catalog.local import PLACES, LocalModel, local_models
+from localrun.catalog.storage import human_size
+from localrun.doctor.finding import Finding
+from localrun.errors import ModelFileError
+from localrun.gguf import fingerprint
+from localrun.paths import default_paths
+
+
+def look_at_stores() -> Iterator[Finding]:
+    """How many models each tool has here, how large they are, and which are here twice."""
+    models = local_models()
+    usable = [model for model in models if model.problem is None]
+    for place, name in PLACES.items():
+        here = [model for model in usable if model.place == place]
+        if here:
+            size = sum(model.size for model in here)
+            text = f"{name}: {len(here)} model{'s' if len(here) > 1 else ''}, {human_size(size)}"
+            yield Finding("models", "ok", text, facts={"place": place, "count": len(here), "bytes": size})
+    if not usable:
+        yield Finding("models", "warning", "no models are here", "localrun pull")
+    for model in models:
+        if model.problem is not None:
+            yield Finding("models", "info", f"{model.name} cannot be used: {model.problem}")
+    for twins in duplicates(usable):
+        names = ", ".join(f"{model.name} ({PLACES[model.place]})" for model in twins)
+        wasted = human_size(sum(model.size for model in twins[1:]))
+        text = f"the same model is here {len(twins)} times: {names}; {wasted} could be freed"
+        ours = [model for model in twins if model.place in ("localrun", "hub")]  # what `rm` may delete
+        yield Finding("models", "info", text, f"localrun rm {ours[-1].name}" if ours else None)
+
+
+def duplicates(models: Iterable[LocalModel]) -> list[list[LocalModel]]:
+    """Groups of models with the same content, told by size and then by fingerprint."""
+    by_size: dict[int, list[LocalModel]] = defaultdict(list)
+    for model in models:
+        by_size[model.size].append(model)
+    groups = []
+    for same_size in by_size.values():
+        if len(same_size) < 2:
+            continue
+        by_content: dict[str, list[LocalModel]] = defaultdict(list)
+        for model in same_size:
+            try:
+                by_content[fingerprint(model.path)].append(model)
+            except ModelFileError:  # what cannot be read is no copy of anything
+                continue
+        groups += [group for group in by_content.values() if len(group) > 1]
+    return groups
+
+
+def look_at_sessions() -> Iterator[Finding]:
+    """Whether the sessions' database is sound, as SQLite itself judges."""
+    path = default_paths().sessions_db
+    if not path.exists():
+        yield Finding("sessions", "ok", "none yet")
+        return
+    try:
+        problems, count = _judge_database(path)
+    except sqlite3.Error as error:
+        fix = f"keep a copy of {path}, then: sqlite3 {path} .recover | sqlite3 recovered.db"
+        yield Finding("sessions", "error", f"{path} cannot be read: {error}", fix)
+        return
+    if problems:
+        fix = f"keep a copy, then: sqlite3 {path} .recover | sqlite3 recovered.db"
+        yield Finding("sessions", "error", f"{path} is damaged: {problems[0]}", fix)
+    else:
+        size = human_size(path.stat().st_size)
+        yield Finding("sessions", "ok", f"{count} chats, {size}, sound", facts={"chats": count})
+
+
+def _judge_database(path: Path) -> tuple[list[str], int]:
+    # Without its log beside it, a database can be read as if on a read-only disk: nothing is created.
+    log = path.with_name(path.name + "-wal")
+    mode = "mode=ro" if log.exists() else "immutable=1"
+    connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, timeout=2)
+    try:
+        answers = [row[0] for row in connection.execute("PRAGMA quick_check(5)")]
+        tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        name = next((table for table in ("sessions", "session") if table in tables), None)
+        count = connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] if name else 0
+    finally:
+        connection.close()
+    return [answer for answer in answers if answer != "ok"], count
+
+
+def look_at_caches() -> Iterator[Finding]:
+    """Size of the caches, notes that cannot be read, and beginnings of downloads."""
+    paths = default_paths()
+    if not paths.cache.exists():
+        yield Finding("cache", "ok", "empty")
+        return
+    sizes = {folder.name: _size(folder) for folder in sorted(paths.cache.iterdir()) if folder.is_dir()}
+    broken = [file for file in paths.tuning.glob("*.json") if not _is_json(file)]
+    for file in broken:
+        yield Finding("cache", "warning", f"{file} is damaged", f"rm {file}")
+    parts = [file for file in paths.models.rglob("*.part") if file.is_file()]
+    if parts:
+        size = human_size(sum(file.stat().st_size for file in parts))
+        text = f"{len(parts)} interrupted downloads, {size}: the next `localrun pull` takes them up again"
+        yield Finding("cache", "info", text)
+    listed = ", ".join(f"{name} {human_size(size)}" for name, size in sizes.items() if size)
+    yield Finding("cache", "ok", f"{paths.cache}: {listed or 'empty'}", facts=sizes)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for file in folder.rglob("*"):
+        try:
+            total += file.stat().st_size if file.is_file() else 0
+        except OSError:  # it went away between the listing and the look
+            continue
+    return total
+
+
+def _is_json(file: Path) -> bool:
+    try:
+        json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
