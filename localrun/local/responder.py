@@ -244,6 +244,13 @@ class LocalResponder:
         """What went wrong with the cache on disk, one line each; never a reason to fail."""
         return self._disk.problems if self._disk is not None else []
 
+    def reserve(self) -> None:
+        """Wait for the model and take the memory of all sequences now, so that none waits while it grows.
+
+        Raises what loading raises, and `DoesNotFitError`.
+        """
+        self._worker_for(self._plan.n_ctx, 0)
+
     @property
     def load_s(self) -> float:
         return self._load_s

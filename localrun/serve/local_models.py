@@ -45,7 +45,7 @@ def _loader(file: ModelFile, params: EngineParams) -> Callable[[], Model]:
     def load() -> Model:
         responder = LocalResponder(file, params)
         try:
-            responder.wait_loaded()
+            responder.reserve()
         except BaseException:
             responder.close()
             raise
