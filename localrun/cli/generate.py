@@ -16,8 +16,9 @@ import typer
 
 from localrun.chat.messages import Message
 from localrun.cli import options as o
-from localrun.cli.fetch_progress import fetch_progress
-from localrun.cli.inputs import compose
+from localrun.cli.constraints import constraint_of
+from localrun.cli.inputs import compose, read_text_file
+from localrun.cli.opening import open_engine
 from localrun.cli.output import (
     EventsWriter,
     ExtractWriter,
@@ -31,13 +32,15 @@ from localrun.cli.output import (
 )
 from localrun.cli.settings import load_config
 from localrun.cli.signals import stop_on_signal
-from localrun.config import variable
 from localrun.errors import IncompleteOutputError, InvalidOutputError, StrictError, UsageError
 from localrun.responder import Done, Request, Responder, Result, WarningRaised
 
 if TYPE_CHECKING:
     from localrun.config import Config
-    from localrun.params import EngineParams, GenerationParams
+    from localrun.params import ConstraintSpec, EngineParams, GenerationParams
+
+_BATCH_PARALLEL = 8
+"""Sequences at once for many prompts: on a small CPU their rate hardly grows beyond."""
 
 
 def generate(
@@ -71,6 +74,13 @@ def generate(
     logit_bias: o.LogitBias = None,
     seed: o.Seed = None,
     sampler_order: o.SamplerOrder = None,
+    schema: o.Schema = None,
+    grammar: o.Grammar = None,
+    regex: o.Regex = None,
+    choice: o.Choice = None,
+    schema_lenient: o.SchemaLenient = False,
+    pretty: o.Pretty = False,
+    close: o.Close = True,
     think: o.Think = None,
     think_budget: o.ThinkBudget = None,
     json_output: Annotated[bool, typer.Option("--json", help="One result object.")] = False,
@@ -80,6 +90,18 @@ def generate(
         bool, typer.Option("--show-prompt", help="The exact prompt and its tokens; no answer.")
     ] = False,
     extract: Annotated[bool, typer.Option("-x", "--extract", help="Only the last code block.")] = False,
+    batch: Annotated[
+        str | None,
+        typer.Option("--batch", help="Answer every line of a JSONL file; `-` reads stdin.", metavar="FILE|-"),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", help="With --batch: append to this file what it does not have yet.", metavar="OUT"),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option("--samples", help="So many answers, one JSON line each.", metavar="N", min=1)
+    ] = 1,
+    parallel: o.Parallel = None,
     engine: Annotated[
         str | None,
         typer.Option(
@@ -90,6 +112,7 @@ def generate(
     gpu_layers: o.GpuLayers = None,
     kv_type: o.KvType = None,
     flash_attention: o.FlashAttention = None,
+    cache: o.Cache = None,
     strict: o.Strict = None,
     offline: o.Offline = None,
     quiet: o.Quiet = None,
@@ -99,24 +122,83 @@ def generate(
     if sum((json_output, events, extract, show_prompt)) > 1 and not (show_prompt and json_output):
         raise UsageError("--json, --events, -x and --show-prompt exclude each other")
     config = load_config(flags)
-    name = config.get("model")
-    params = config.generation(name)
-    engine_params = config.engine(name)
+    name, quiet, is_strict = config.get("model"), bool(config.get("quiet")), bool(config.get("strict"))
+    constraint = constraint_of(
+        schema=schema, grammar=grammar, regex=regex, choice=choice, lenient=schema_lenient, pretty=pretty, close=close
+    )
+    params = replace(config.generation(name), constraint=constraint)
+    n_parallel = _n_parallel(config, batch, samples)
+    engine_params = replace(config.engine(name), n_parallel=n_parallel)
+    if batch is not None:
+        return _batch(config, engine_params, params, batch, prompt, file or [], resume, stats=stats)
+    if resume is not None:
+        raise UsageError("--resume goes with --batch")
     composed = compose(prompt, file or [], raw=raw)
     request = replace(_request(composed.raw if raw else None, composed.text, config, name, params), explain=stats)
+    _check(constraint)
     with ExitStack() as stack:
-        responder = _open(config, name, engine_params, stack)
+        responder = open_engine(config, name, engine_params, stack)
         if show_prompt:
             return _show_prompt(responder, request, as_json=json_output)
-        writer = _writer(json_output=json_output, events=events, extract=extract, quiet=bool(config.get("quiet")))
+        if samples > 1:
+            from localrun.cli.batch import run_samples
+
+            return run_samples(responder, request, samples, n_parallel=n_parallel, quiet=quiet, stats=stats)
+        writer = _writer(json_output=json_output, events=events, extract=extract, quiet=quiet)
         with stop_on_signal(responder.stop) as received:
-            result = _answer(responder, request, writer, strict=bool(config.get("strict")))
+            result = _answer(responder, request, writer, strict=is_strict)
         if stats:
             write_stderr(stats_lines(result))
         if result.finish == "interrupted":
             return received.exit_code
-        judge(result, params, strict=bool(config.get("strict")))
+        judge(result, params, strict=is_strict)
         return 0
+
+
+def _n_parallel(config: Config, batch: str | None, samples: int) -> int:
+    """How many sequences run at once: what was asked for, else as many as pay for many prompts."""
+    asked = config.get("parallel")
+    if asked is not None:
+        return int(asked)
+    return _BATCH_PARALLEL if batch is not None else min(samples, _BATCH_PARALLEL)
+
+
+def _batch(
+    config: Config,
+    engine: EngineParams,
+    params: GenerationParams,
+    source: str,
+    prompt: str | None,
+    files: list[Path],
+    resume: Path | None,
+    *,
+    stats: bool,
+) -> int:
+    from localrun.cli.batch import run_batch
+
+    name = config.get("model")
+    texts = [*(read_text_file(path).rstrip("\n") for path in files), *([prompt] if prompt else [])]
+    _check(params.constraint)
+    with ExitStack() as stack:
+        return run_batch(
+            open_engine(config, name, engine, stack),
+            source,
+            params,
+            n_parallel=engine.n_parallel,
+            system=config.get("system", name),
+            prompt="\n\n".join(texts) or None,
+            resume=resume,
+            quiet=bool(config.get("quiet")),
+            stats=stats,
+        )
+
+
+def _check(constraint: ConstraintSpec | None) -> None:
+    """Refuse a constraint that is invalid or cannot be enforced, before a model is looked for."""
+    if constraint is not None:
+        from localrun.constraint import check
+
+        check(constraint)
 
 
 def _request(raw: bytes | None, text: str, config: Config, model: str | None, params: GenerationParams) -> Request:
@@ -127,17 +209,6 @@ def _request(raw: bytes | None, text: str, config: Config, model: str | None, pa
     system = config.get("system", model)
     messages = [Message("system", system)] if system else []
     return Request(params, messages=(*messages, Message("user", text)))
-
-
-def _open(config: Config, name: str | None, engine: EngineParams, stack: ExitStack) -> Responder:
-    if remote := config.get("engine"):
-        return _open_remote(config, remote, stack)
-    from localrun.local import open_responder
-
-    quiet = bool(config.get("quiet"))
-    responder = open_responder(name, engine, offline=bool(config.get("offline")), progress=fetch_progress(quiet=quiet))
-    stack.callback(responder.close)
-    return responder
 
 
 def _writer(*, json_output: bool, events: bool, extract: bool, quiet: bool) -> Writer:
@@ -178,18 +249,6 @@ def judge(result: Result, params: GenerationParams, *, strict: bool) -> None:
                 hint="raise --max-tokens, or limit the reasoning with --think-budget",
             )
         raise InvalidOutputError("the answer is empty: the model ended at once")
-
-
-def _open_remote(config: Config, engine: str, stack: ExitStack) -> Responder:
-    from localrun.remote import open_remote
-
-    if config.get("offline") and engine != "local":
-        raise UsageError(f"--offline forbids the remote engine {engine}")
-    model = config.setting("model")
-    # A default model in the file is one of this machine; the engine's own is asked instead.
-    responder = open_remote(engine, model.value if model.origin in ("flag", variable("model")) else None, config)
-    stack.callback(responder.close)
-    return responder
 
 
 def _show_prompt(responder: Responder, request: Request, *, as_json: bool) -> int:

@@ -90,3 +90,28 @@ FlashAttention = Annotated[
 Strict = Annotated[bool | None, _option("--strict", help="Warnings are errors.")]
 Offline = Annotated[bool | None, _option("--offline", help="Never use the network.")]
 Quiet = Annotated[bool | None, _option("-q", "--quiet", help="No notes, warnings or progress on stderr.")]
+
+_CONSTRAINT = "Constraints"
+Schema = Annotated[
+    str | None,
+    _option("--schema", help="A JSON Schema, or a ready one.", panel=_CONSTRAINT, metavar="FILE|JSON|NAME"),
+]
+Grammar = Annotated[
+    str | None,
+    _option("--grammar", help="A GBNF grammar, or a ready one.", panel=_CONSTRAINT, metavar="FILE|NAME"),
+]
+Regex = Annotated[
+    str | None, _option("--regex", help="The whole output matches this.", panel=_CONSTRAINT, metavar="REGEX")
+]
+Choice = Annotated[
+    list[str] | None, _option("--choice", help="One of these (repeatable).", panel=_CONSTRAINT, metavar="TEXT")
+]
+SchemaLenient = Annotated[
+    bool, _option("--schema-lenient", help="Check at the end what cannot be enforced.", panel=_CONSTRAINT)
+]
+Pretty = Annotated[bool, _option("--pretty", help="Indent the JSON.", panel=_CONSTRAINT)]
+Close = Annotated[
+    bool, _option("--close/--no-close", help="Spend the last tokens on closing the JSON.", panel=_CONSTRAINT)
+]
+Parallel = Annotated[str | None, _option("--parallel", help="Sequences at once.", panel=_ENGINE, metavar="N")]
+Cache = Annotated[bool | None, _option("--cache/--no-cache", help="Use the prefix cache on disk.", panel=_ENGINE)]

@@ -1,0 +1,137 @@
+"""`localrun generate --batch` and `--samples`: many answers as JSON lines.
+
+Knows flags, streams and progress; the batch library does the work.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from localrun.batch import BatchRunner, ResumedFile, Row, RowReader, StreamOutput, Summary
+from localrun.cli.output import is_fancy, result_object, write_stderr, write_stdout
+from localrun.cli.signals import stop_on_signal
+from localrun.errors import InputError
+
+if TYPE_CHECKING:
+    from localrun.batch.output import Output
+    from localrun.local import LocalResponder
+    from localrun.params import GenerationParams
+    from localrun.remote.responder import RemoteResponder
+    from localrun.responder import Request
+
+EXIT_SOME_ROWS_FAILED = 1
+
+
+def run_batch(
+    responder: LocalResponder | RemoteResponder,
+    source: str,
+    params: GenerationParams,
+    *,
+    n_parallel: int,
+    system: str | None,
+    prompt: str | None,
+    resume: Path | None,
+    quiet: bool,
+    stats: bool,
+) -> int:
+    """Run the rows of the file `source` (`-`: stdin); returns the exit code."""
+    with ExitStack() as stack:
+        lines = _lines(source, stack)
+        output: Output = ResumedFile(resume) if resume is not None else StreamOutput(write_stdout)
+        stack.callback(output.close)
+        rows = RowReader(params, system=system, prompt=prompt).read(lines)
+        return _run(responder, rows, output, n_parallel=n_parallel, quiet=quiet, stats=stats)
+
+
+def run_samples(
+    responder: LocalResponder | RemoteResponder,
+    request: Request,
+    n_samples: int,
+    *,
+    n_parallel: int,
+    quiet: bool,
+    stats: bool,
+) -> int:
+    """Answer one request several times, one JSON line each. A given seed counts up; the prompt is computed once."""
+    rows = (Row(i, None, _sample(request, i)) for i in range(n_samples))
+    return _run(responder, rows, StreamOutput(write_stdout), n_parallel=n_parallel, quiet=quiet, stats=stats)
+
+
+def _sample(request: Request, number: int) -> Request:
+    sampling = request.params.sampling
+    if sampling.seed is None:
+        return request
+    params = replace(request.params, sampling=replace(sampling, seed=(sampling.seed + number) % (2**32 - 1)))
+    return replace(request, params=params)
+
+
+def _run(
+    responder: LocalResponder | RemoteResponder,
+    rows: Iterator[Row],
+    output: Output,
+    *,
+    n_parallel: int,
+    quiet: bool,
+    stats: bool,
+) -> int:
+    progress = _Progress(quiet=quiet)
+    runner = BatchRunner(responder.start, output, result_object, n_parallel=n_parallel, on_progress=progress.show)
+    with stop_on_signal(runner.stop) as received:
+        summary = runner.run(rows)
+    progress.end()
+    if stats:
+        write_stderr(_stats(summary))
+    if summary.stopped:
+        return received.exit_code
+    if summary.n_failed:
+        if not quiet:
+            write_stderr(f"warning: {summary.n_failed:,} of {summary.n_done:,} rows failed; their lines say why\n")
+        return EXIT_SOME_ROWS_FAILED
+    return 0
+
+
+def _lines(source: str, stack: ExitStack) -> Iterator[bytes]:
+    if source == "-":
+        return iter(sys.stdin.buffer)
+    try:
+        return iter(stack.enter_context(open(source, "rb")))
+    except OSError as error:
+        raise InputError(f"{source} cannot be read: {error.strerror}") from error
+
+
+def _stats(summary: Summary) -> str:
+    rate = summary.completion_tokens / summary.seconds if summary.seconds else 0.0
+    resumed = f", {summary.n_resumed:,} were there already" if summary.n_resumed else ""
+    return (
+        f"rows     {summary.n_done:,} in {summary.seconds:.2f} s, {summary.n_failed:,} failed{resumed}\n"
+        f"prompts  {summary.prompt_tokens:,} tokens, {summary.cached_tokens:,} of them reused\n"
+        f"answers  {summary.completion_tokens:,} tokens ({rate:,.1f} tokens/s)\n"
+    )
+
+
+class _Progress:
+    """One moving line on a terminal; nothing elsewhere."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._shown = not quiet and is_fancy(sys.stderr)
+        self._last = 0.0
+
+    def show(self, summary: Summary) -> None:
+        now = time.monotonic()
+        if not self._shown or now - self._last < 0.2:
+            return
+        self._last = now
+        failed = f", {summary.n_failed:,} failed" if summary.n_failed else ""
+        done = summary.n_done + summary.n_resumed
+        rate: Any = summary.completion_tokens / summary.seconds if summary.seconds else 0.0
+        write_stderr(f"\r\x1b[K{done:,} rows{failed}, {rate:,.0f} tokens/s")
+
+    def end(self) -> None:
+        if self._shown and self._last:
+            write_stderr("\r\x1b[K")

@@ -1,0 +1,42 @@
+"""Which engine answers: a model on this machine, or a remote engine."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from localrun.cli.fetch_progress import fetch_progress
+from localrun.config import variable
+from localrun.errors import UsageError
+
+if TYPE_CHECKING:
+    from localrun.config import Config
+    from localrun.local import LocalResponder
+    from localrun.params import EngineParams
+    from localrun.remote.responder import RemoteResponder
+
+
+def open_engine(
+    config: Config, name: str | None, params: EngineParams, stack: ExitStack
+) -> LocalResponder | RemoteResponder:
+    """The responder that the settings ask for. `stack` closes it."""
+    responder: LocalResponder | RemoteResponder
+    if engine := config.get("engine"):
+        responder = _open_remote(config, engine)
+    else:
+        from localrun.local import open_responder
+
+        progress = fetch_progress(quiet=bool(config.get("quiet")))
+        responder = open_responder(name, params, offline=bool(config.get("offline")), progress=progress)
+    stack.callback(responder.close)
+    return responder
+
+
+def _open_remote(config: Config, engine: str) -> RemoteResponder:
+    from localrun.remote import open_remote
+
+    if config.get("offline") and engine != "local":
+        raise UsageError(f"--offline forbids the remote engine {engine}")
+    model = config.setting("model")
+    # A default model in the file is one of this machine; the engine's own is asked instead.
+    return open_remote(engine, model.value if model.origin in ("flag", variable("model")) else None, config)

@@ -1,0 +1,215 @@
+"""Batches on a scripted starter: order, errors, resuming, backpressure."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localrun.batch import BatchRunner, ResumedFile, Row, RowReader, StreamOutput
+from localrun.errors import ContextOverflowError, InputError
+from localrun.params import GenerationParams, SamplingParams
+from localrun.responder import Done, ModelIdentity, Request, Result, TextPiece, Timings, Usage
+
+
+def result(text: str, finish: Any = "stop") -> Result:
+    return Result(text, "", finish, None, 1, ModelIdentity("fake"), Usage(completion_tokens=1), Timings())
+
+
+class Starter:
+    """Finishes rows in a random order, on a thread of its own; `fail` names prompts that fail."""
+
+    def __init__(self, *, seed: int = 0, fail: tuple[str, ...] = ()) -> None:
+        self.most_running = 0
+        self.started: list[str] = []
+        self._running: list[tuple[Any, Request, Any]] = []
+        self._random = random.Random(seed)
+        self._fail = fail
+        self._change = threading.Condition()
+        threading.Thread(target=self._finish_all, daemon=True).start()
+
+    def __call__(self, request: Request, sink: Any) -> Any:
+        text = request.messages[-1].content
+        if text == "refuse":
+            raise InputError("refused at once")
+
+        class Handle:
+            def stop(self) -> None:
+                sink.put((self, Done(result("", "interrupted"))))
+
+        handle = Handle()
+        with self._change:
+            self.started.append(text)
+            self._running.append((handle, request, sink))
+            self.most_running = max(self.most_running, len(self._running))
+            self._change.notify()
+        return handle
+
+    def pick(self) -> tuple[Any, Request, Any] | None:
+        """The row that is finished next; None to wait for more."""
+        return self._running.pop(self._random.randrange(len(self._running))) if self._running else None
+
+    def _finish_all(self) -> None:
+        while True:
+            with self._change:
+                while (item := self.pick()) is None:
+                    self._change.wait()
+            handle, request, sink = item
+            text = request.messages[-1].content
+            sink.put((handle, TextPiece("noise")))
+            sink.put((handle, ContextOverflowError("too long") if text in self._fail else Done(result(text.upper()))))
+
+
+def run(lines: list[str], starter: Starter, output: Any = None, n_parallel: int = 4) -> list[dict[str, Any]]:
+    written: list[dict[str, Any]] = []
+    target = output or StreamOutput(lambda line: written.append(json.loads(line)))
+    runner = BatchRunner(starter, target, lambda r: {"text": r.text}, n_parallel=n_parallel)
+    runner.run(RowReader(GenerationParams()).read(line.encode() for line in lines))
+    target.close()
+    return written
+
+
+def prompts(n: int) -> list[str]:
+    return [json.dumps({"prompt": f"row {i}", "id": f"r{i}"}) for i in range(n)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lines_come_in_the_order_of_the_input_whatever_finishes_first(seed: int) -> None:
+    written = run(prompts(50), Starter(seed=seed))
+    assert [line["index"] for line in written] == list(range(50))
+    assert [line["text"] for line in written] == [f"ROW {i}" for i in range(50)]
+    assert [line["id"] for line in written] == [f"r{i}" for i in range(50)]
+
+
+def test_a_row_that_fails_is_an_error_of_its_own() -> None:
+    lines = ['{"prompt": "good"}', "not json", '{"prompt": "refuse"}', "", '{"prompt": "bad"}', '{"x": 1}', "[1]"]
+    written = run(lines, Starter(fail=("bad",)))
+    assert [line["error"] is None for line in written] == [True, False, False, False, False, False]
+    messages = [line["error"]["message"] for line in written[1:]]
+    assert messages[0].startswith("line 2 ")
+    assert messages[1:3] == ["refused at once", "too long"]
+    assert messages[3].startswith("line 6 ")
+    assert [line["error"]["code"] for line in written[1:]] == [2, 2, 5, 2, 2]
+
+
+def test_no_more_rows_are_in_flight_than_can_be_used() -> None:
+    starter = Starter()
+    run(prompts(100), starter)
+    assert starter.most_running <= 6
+
+
+def test_a_slow_first_row_does_not_let_the_rest_pile_up() -> None:
+    read_while_stuck = 0
+
+    class Stuck(Starter):
+        """Row 0 comes last: only when nothing else is left that may run."""
+
+        def pick(self) -> tuple[Any, Request, Any] | None:
+            nonlocal read_while_stuck
+            while True:
+                for i, item in enumerate(self._running):
+                    if item[1].messages[-1].content != "row 0":
+                        return self._running.pop(i)
+                if not self._running:
+                    return None
+                if not self._change.wait(0.2):
+                    read_while_stuck = read_while_stuck or len(self.started)
+                    return self._running.pop()
+
+    written = run(prompts(200), Stuck())
+    assert [line["index"] for line in written] == list(range(200))
+    assert 6 < read_while_stuck < 60
+
+
+def test_a_stopped_batch_writes_whole_rows_and_says_so() -> None:
+    written: list[str] = []
+    starter = Starter()
+    runner = BatchRunner(starter, StreamOutput(written.append), lambda r: {"text": r.text}, n_parallel=4)
+
+    def rows() -> Iterator[Row]:
+        for row in RowReader(GenerationParams()).read(line.encode() for line in prompts(1000)):
+            if row.index == 50:
+                runner.stop()
+            yield row
+
+    summary = runner.run(rows())
+    assert summary.stopped
+    assert [json.loads(line)["index"] for line in written] == list(range(len(written)))
+    assert len(written) <= 51
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 20])
+def test_a_resumed_run_loses_no_row_and_writes_none_twice(cut: int, tmp_path: Path) -> None:
+    whole = run(prompts(20), Starter())
+    path = tmp_path / "out.jsonl"
+    text = "".join(json.dumps(line) + "\n" for line in whole[:cut])
+    path.write_text(text + ('{"index": 99, "te' if cut < 20 else ""))
+    starter = Starter(seed=3)
+    run(prompts(20), starter, ResumedFile(path))
+    assert [json.loads(line) for line in path.read_text().splitlines()] == whole
+    assert len(starter.started) == 20 - cut
+
+
+@pytest.mark.parametrize("content", ["hello\n", '{"index": 5}\n', '{"index": 0}\n{"index": 0}\n', "[]\n"])
+def test_a_file_that_is_no_output_of_a_batch_is_left_alone(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text(content)
+    with pytest.raises(InputError, match="not the output of a batch"):
+        ResumedFile(path)
+    assert path.read_text() == content
+
+
+def rows(*lines: str, base: GenerationParams | None = None, **options: Any) -> list[Row]:
+    return list(RowReader(base or GenerationParams(), **options).read(line.encode() for line in lines))
+
+
+def test_a_row_refines_the_settings_of_the_command_line() -> None:
+    base = GenerationParams(sampling=SamplingParams(temperature=0.1, top_k=7), max_tokens=5)
+    row, plain = rows(
+        '{"prompt": "x", "temperature": 0.8, "max_tokens": 9, "stop": ["a"], "seed": 3}', '{"prompt": "x"}', base=base
+    )
+    assert row.request is not None
+    assert plain.request is not None
+    assert (row.request.params.sampling.temperature, row.request.params.sampling.top_k) == (0.8, 7)
+    assert (row.request.params.max_tokens, row.request.params.stop) == (9, ("a",))
+    assert plain.request.params == base
+
+
+def test_a_row_has_a_prompt_a_conversation_or_raw_text() -> None:
+    prompt, messages, raw = rows(
+        '{"prompt": "hi", "system": "be brief"}',
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}',
+        '{"raw": "The capital of"}',
+        system="default",
+    )
+    assert prompt.request is not None
+    assert [m.content for m in prompt.request.messages] == ["be brief", "hi"]
+    assert messages.request is not None
+    assert [m.role for m in messages.request.messages] == ["system", "user", "assistant"]
+    assert raw.request is not None
+    assert raw.request.raw == b"The capital of"
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ('{"prompt": "x", "temperature": -1}', "temperature"),
+        ('{"prompt": "x", "raw": "y"}', "exactly one"),
+        ('{"prompt": 5}', "no text"),
+        ('{"prompt": "x", "ctx": 5}', "whole batch"),
+        ('{"prompt": "x", "tempera": 5}', "tempera"),
+        ('{"messages": []}', "messages"),
+        ('{"messages": [{"role": "robot", "content": "x"}]}', "role"),
+        ('{"prompt": "x", "schema": {}, "regex": "a"}', "exclude"),
+        ('{"prompt": "x", "choice": "a"}', "choice"),
+    ],
+)
+def test_a_row_that_makes_no_sense_says_why(line: str, word: str) -> None:
+    (row,) = rows(line)
+    assert row.request is None
+    assert word in str(row.error)
