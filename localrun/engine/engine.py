@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence as Tokens
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from localrun.engine.disk_prefix import DiskPrefix
 from localrun.engine.events import Failed, Finished, FinishReason, Notice, Progress
-from localrun.engine.likelihood import Likelihood, certain
+from localrun.engine.likelihood import Likelihood, certain, log_softmax
 from localrun.engine.overflow import shift, truncate_middle
-from localrun.engine.ports import Backend, Decoded
+from localrun.engine.ports import Backend, Decoded, Span
 from localrun.engine.prefix_tree import common_prefix
 from localrun.engine.scheduler import Scheduler, Work
 from localrun.engine.sequence import Sequence, Status
@@ -23,6 +24,9 @@ from localrun.engine.slots import Slots
 from localrun.engine.threads import ThreadGovernor
 from localrun.errors import ContextOverflowError, EngineError, LocalrunError
 from localrun.params import OverflowPolicy
+
+if TYPE_CHECKING:
+    from localrun.engine.likelihood import LogProbs
 
 # Waiting for another prompt's prefix pays when it saves more than a chunk's worth of rows.
 _WORTH_WAITING = 32
@@ -114,6 +118,25 @@ class Engine:
         self._scheduler.observe(works, seconds)
         if self._governor is not None:
             self._governor.observe(sum(len(work.span.tokens) for work in works), seconds)
+
+    def next_logprobs(self, tokens: Tokens[int]) -> LogProbs:
+        """Log-probabilities of all tokens after `tokens`, without any sampler. Call between steps.
+
+        Whatever prefix is in the memory is reused, and `tokens` stay there for the next call.
+        """
+        lease = self._slots.lease(tokens)
+        done = lease.n_cached
+        try:
+            while done < len(tokens):
+                part = tokens[done : done + self._backend.n_batch]
+                last = done + len(part) == len(tokens)
+                span = Span(lease.slot, done, part, "last" if last else "none")
+                if self._backend.decode([span]) is not Decoded.OK:
+                    raise EngineError("the memory has no room to compare the choices", hint="take a larger --ctx")
+                done += len(part)
+            return log_softmax(self._backend.logits(len(part) - 1))
+        finally:
+            self._slots.release(lease.slot, tokens[:done])
 
     def forget_prefixes(self) -> None:
         """Drop everything that is kept for reuse only."""
@@ -216,11 +239,13 @@ class Engine:
         if not work.completes:
             return
         try:
-            token = self._choose(sequence, work.last_row)
+            # The budget may be so small that even the first token has to head for the end.
+            closing = self._closing(sequence) if sequence.n_generated == 0 else []
+            token = None if closing else self._choose(sequence, work.last_row)
             now = time.perf_counter()
             sequence.times.first_token = sequence.times.first_token or now
             sequence.times.last_token = now
-            self._take(sequence, token)
+            self._take(sequence, token, closing)
         except LocalrunError as error:
             self._fail(sequence, error)
 
@@ -235,13 +260,16 @@ class Engine:
             sequence.notify(likelihood.of(token, self._table))
         return token
 
-    def _take(self, sequence: Sequence, token: int) -> None:
-        """The sequence goes on with a sampled token, and with whatever that token forces."""
-        if self._table.is_eog(token) and not sequence.params.ignore_eos:
-            self._finish(sequence, "stop")
-            return
-        reason = self._append(sequence, token)
-        while reason is None and (forced := self._forced(sequence)):
+    def _take(self, sequence: Sequence, token: int | None, forced: list[int]) -> None:
+        """The sequence goes on with a sampled token (or `forced` ones), and with whatever that forces."""
+        reason: FinishReason | None = None
+        if token is not None:
+            if self._table.is_eog(token) and not sequence.params.ignore_eos:
+                self._finish(sequence, "stop")
+                return
+            reason = self._append(sequence, token)
+            forced = self._forced(sequence) if reason is None else []
+        while reason is None and forced:
             for token in forced:
                 assert sequence.sampler is not None
                 sequence.sampler.accept(token)
@@ -250,6 +278,7 @@ class Engine:
                 reason = self._append(sequence, token)
                 if reason is not None:
                     break
+            forced = self._forced(sequence) if reason is None else []
         if reason is None and len(sequence.tokens) > self._backend.n_ctx_seq:
             reason = self._overflow(sequence)
         if reason is not None:
@@ -265,6 +294,7 @@ class Engine:
             return "stop_string"
         if constrained and sequence.matcher is not None:
             sequence.matcher.accept(token)
+            sequence.n_constrained += 1
             if sequence.matcher.must_end:
                 return "stop"
         return "length" if sequence.n_left == 0 else None
@@ -276,12 +306,18 @@ class Engine:
         matcher = sequence.matcher
         if matcher is None or not sequence.output.constrained:
             return []
-        if forced := matcher.forced():
-            return forced
-        if sequence.n_left is not None and (closing := matcher.closing(sequence.n_left)):
-            sequence.notify(Notice("closed", "the token limit came near, so the value was closed early"))
-            return closing
-        return []
+        return matcher.forced() or self._closing(sequence)
+
+    def _closing(self, sequence: Sequence) -> list[int]:
+        """Tokens that complete the output where the limit only just leaves room for them."""
+        matcher, n_left = sequence.matcher, sequence.n_left
+        if matcher is None or n_left is None or not sequence.output.constrained:
+            return []
+        closing = matcher.closing(n_left)
+        if not closing:
+            return []
+        sequence.notify(Notice("closed", "the token limit came near, so the value was closed early"))
+        return closing
 
     def _overflow(self, sequence: Sequence) -> FinishReason | None:
         if sequence.params.on_overflow is not OverflowPolicy.SHIFT:

@@ -12,7 +12,22 @@ from localrun.engine.events import Chosen
 from localrun.engine.ports import TokenTable
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from localrun.engine.ports import Logits
+
+    LogProbs = npt.NDArray[np.float64]
+
+
+def log_softmax(logits: Logits) -> LogProbs:
+    """Log-probabilities of a row of logits, in double precision: (n_vocab,)."""
+    import numpy as np
+
+    shifted = logits.astype(np.float64)
+    shifted -= shifted.max()
+    logprobs: LogProbs = shifted - np.log(np.exp(shifted).sum())
+    return logprobs
 
 
 class Likelihood:
@@ -21,11 +36,9 @@ class Likelihood:
     def __init__(self, logits: Logits, n_top: int) -> None:
         import numpy as np
 
-        shifted = logits.astype(np.float64)  # (n_vocab,)
-        shifted -= shifted.max()
-        self._logprobs = shifted - np.log(np.exp(shifted).sum())
-        n_top = min(n_top, len(shifted))
-        best = np.argpartition(-shifted, max(0, n_top - 1))[:n_top]
+        self._logprobs = log_softmax(logits)
+        n_top = min(n_top, len(self._logprobs))
+        best = np.argpartition(-self._logprobs, max(0, n_top - 1))[:n_top]
         self._top = sorted(best.tolist(), key=lambda token: -self._logprobs[token])
 
     def of(self, token: int, table: TokenTable) -> Chosen:

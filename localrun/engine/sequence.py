@@ -61,6 +61,8 @@ class Sequence:
     """Set by any thread; read by the worker before each step."""
     expired: bool = False
     """Set by the deadline's timer; read like `cancelled`."""
+    n_constrained: int = 0
+    """How many of its last tokens the constraint ruled."""
     explain: bool = False
     """Its owner wants to hear where the prompt left what is cached."""
     times: Times = field(default_factory=Times)

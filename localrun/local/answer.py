@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from localrun.engine.events import Chosen, Diverged, EngineEvent, Failed, Finished, Notice, Progress
@@ -29,7 +30,7 @@ from localrun.responder import (
 )
 
 if TYPE_CHECKING:
-    from localrun.constraint.compiled import CompiledConstraint
+    from localrun.local.constraining import RequestConstraint
     from localrun.local.output import AnswerOutput
     from localrun.local.responder import LocalResponder
 
@@ -60,7 +61,7 @@ class Answer:
         *,
         submitted: float,
         sink: Sink | None,
-        constraint: CompiledConstraint | None,
+        constraint: RequestConstraint | None,
     ) -> None:
         self.request = request
         self._owner = owner
@@ -143,7 +144,22 @@ class Answer:
             except InvalidOutputError as error:
                 self._sink.put((self, error))
                 return
+        if complete and self._constraint is not None and self._constraint.choices:
+            # On the engine's thread, but after its step: comparing the choices decodes.
+            self._owner.after_step(lambda: self._finish_choice(event, text))
+            return
         self.put(Done(self._result(event, text)))
+
+    def _finish_choice(self, event: Finished, text: str) -> None:
+        assert self._constraint is not None
+        sequence = self._sequence
+        before = sequence.tokens[: len(sequence.tokens) - sequence.n_constrained]
+        try:
+            scores = self._owner.choice_scores(self._constraint, before)
+        except LocalrunError as error:
+            self._sink.put((self, error))
+            return
+        self.put(Done(replace(self._result(event, text), choices=scores)))
 
     def _result(self, event: Finished, text: str) -> Result:
         n_computed = event.n_prompt - event.n_cached_ram - event.n_cached_disk

@@ -11,26 +11,26 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as TokenIds
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from localrun.chat.messages import Message
 from localrun.engine.disk_prefix import DiskPrefix
 from localrun.engine.engine import Engine
 from localrun.engine.kv_store import KVStore
 from localrun.engine.sequence import Sequence
 from localrun.engine.threads import ThreadGovernor
 from localrun.engine.worker import EngineWorker
-from localrun.errors import ConstraintError, UsageError
 from localrun.gguf import GGUFHeader, known_sha256, read_header
 from localrun.hardware.cpu import physical_cores, usable_cpus
 from localrun.hardware.load import LoadProbe
 from localrun.llama.context import LlamaContext
 from localrun.local.answer import Answer, Sink
+from localrun.local.constraining import RequestConstraint, Vocabularies, checked_constraint
 from localrun.local.loading import Loaded, load_model, open_context, plan_context
 from localrun.local.output import AnswerOutput
+from localrun.local.prompts import Encoded, Prompts
 from localrun.local.reuse import cache_budget, cache_identity
 from localrun.local.weights import check_small_weights
 from localrun.params import EngineParams
@@ -39,25 +39,10 @@ from localrun.responder import Event, ModelIdentity, ModelInfo, Request, Warning
 
 if TYPE_CHECKING:
     from localrun.catalog import ModelFile, Progress
-    from localrun.chat.prompt import PromptEncoder
-    from localrun.chat.template import ChatTemplate, Prompt
-    from localrun.constraint.compiled import CheckedConstraint, CompiledConstraint, PreparedVocabulary
-    from localrun.constraint.matcher import TokenMatcher
+    from localrun.chat.template import ChatTemplate
 
 _FIRST_ANSWER = 512
 """Tokens that memory is taken for when a request has no limit; the context grows when an answer is longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A prompt as token ids; `prompt` is its rendered text, None for a raw one."""
-
-    ids: list[int]
-    prompt: Prompt | None
-
-    @property
-    def warnings(self) -> list[Warning_]:
-        return [Warning_(n.code, n.message) for n in self.prompt.notices] if self.prompt is not None else []
 
 
 class LocalResponder:
@@ -74,6 +59,7 @@ class LocalResponder:
         self._file = file
         self._params = params or EngineParams()
         self._header: GGUFHeader = read_header(file.path)
+        self._prompts = Prompts(self._header, file.name)
         self._plan = plan_context(self._header, self._params)
         self._on_load = on_load
         self._stopping = threading.Event()
@@ -82,6 +68,7 @@ class LocalResponder:
         self._worker: EngineWorker | None = None
         self._context: LlamaContext | None = None
         self._disk: DiskPrefix | None = None
+        self._engine: Engine | None = None
         # Made early: its first look at the load spans the time it takes to load the model.
         cores = physical_cores()
         n_prefill = min(usable_cpus(), 2 * cores)
@@ -149,20 +136,18 @@ class LocalResponder:
         """
         submitted = time.perf_counter()
         self._stopping.clear()
-        constraint = _checked(request)
-        self.render(request)  # beside the loading: a template's refusal is told before a weight is needed
+        checked = checked_constraint(request.params.constraint)
+        self._prompts.render(request)  # beside the loading: a template's refusal is told before a weight is needed
         loaded = self.wait_loaded()
+        constraint = RequestConstraint(checked, self._vocabularies.prepared()) if checked is not None else None
         encoded = self.encode(request)
         tokens, prompt = encoded.ids, encoded.prompt
-        compiled: CompiledConstraint | None = None
-        if constraint is not None:
-            compiled = constraint.bind_to(self._prepared)
         params = request.params
-        answer = Answer(self, request, submitted=submitted, sink=sink, constraint=compiled)
+        answer = Answer(self, request, submitted=submitted, sink=sink, constraint=constraint)
         output = AnswerOutput(
             answer.put,
             stops=params.stop,
-            form=self._encoder.reasoning if prompt is not None else None,
+            form=self._prompts.encoder(loaded.model.vocabulary).reasoning if prompt is not None else None,
             in_reasoning=prompt.in_reasoning if prompt is not None else False,
             budget=params.think_budget,
         )
@@ -173,71 +158,21 @@ class LocalResponder:
             seed=params.sampling.seed if params.sampling.seed is not None else draw_seed(),
             output=output,
             notify=answer.notify,
-            matcher=self._matcher(compiled, request) if compiled is not None else None,
+            matcher=constraint.matcher(_begun(request)) if constraint is not None else None,
             explain=request.explain,
         )
-        answer.begin(sequence, output, [*loaded.warnings, *self._plan.warnings, *encoded.warnings])
+        notes = [Warning_("checked_at_the_end", note) for note in checked.notes] if checked is not None else []
+        answer.begin(sequence, output, [*loaded.warnings, *self._plan.warnings, *encoded.warnings, *notes])
         self._worker_for(len(tokens), params.max_tokens).submit(sequence)
         return answer
-
-    def render(self, request: Request) -> Prompt | None:
-        """The prompt of a request through the template; None for a raw one. Raises `TemplateError`."""
-        if request.raw is not None:
-            return None
-        return self.template.render(request.messages, **self._template_options(request))
-
-    def encode(self, request: Request) -> Encoded:
-        """Token ids of a request's prompt, and what there is to say about it. Waits for the model."""
-        vocabulary = self.wait_loaded().model.vocabulary
-        if request.raw is not None:
-            bos = [vocabulary.bos] if vocabulary.adds_bos and vocabulary.bos is not None else []
-            ids = vocabulary.encode(request.raw, special=True)
-            if not ids and not bos:
-                raise UsageError("the prompt is empty")
-            return Encoded(ids if ids[:1] == bos else [*bos, *ids], None)
-        with self._lock:
-            encoded = self._encoder.encode(request.messages, **self._template_options(request))
-        return Encoded(encoded.ids, encoded.prompt)
-
-    def _template_options(self, request: Request) -> dict[str, Any]:
-        constrained = request.params.constraint is not None
-        begun = bool(request.prefill or request.prefill_reasoning)
-        return {
-            "think": request.params.think,
-            "prefill": Message("assistant", request.prefill, request.prefill_reasoning) if begun else None,
-            "tools": request.tools or None,
-            # A model that would think by itself must begin now: the constraint waits for the end of its block.
-            "open_reasoning": constrained and self.template.reasoning is not None,
-        }
-
-    @cached_property
-    def _encoder(self) -> PromptEncoder:
-        from localrun.chat.prompt import PromptEncoder
-
-        vocabulary = self.wait_loaded().model.vocabulary
-        return PromptEncoder(self.template, vocabulary, bos=vocabulary.bos if vocabulary.adds_bos else None)
-
-    def _matcher(self, constraint: CompiledConstraint, request: Request) -> TokenMatcher:
-        """The constraint's state where the answer begins: at its start, or after the prefill."""
-        matcher = constraint.matcher()
-        if request.prefill and request.constrains_prefill:
-            try:
-                for token in self.wait_loaded().model.vocabulary.encode(request.prefill.encode()):
-                    matcher.accept(token)
-            except ConstraintError as error:
-                raise UsageError("the beginning of the answer does not match the constraint") from error
-        return matcher
-
-    @cached_property
-    def _prepared(self) -> PreparedVocabulary:
-        """What all constraints of this model share: it takes 0.1 s and more to build."""
-        from localrun.constraint import prepare
-
-        return prepare(self.wait_loaded().model.vocabulary)
 
     def wait_loaded(self) -> Loaded:
         """The model, when it is there. Raises what loading raised."""
         return self._loaded.result()
+
+    @cached_property
+    def _vocabularies(self) -> Vocabularies:
+        return Vocabularies(self.wait_loaded().model.vocabulary)
 
     @property
     def cache_problems(self) -> list[str]:
@@ -259,20 +194,14 @@ class LocalResponder:
     def context_limit(self) -> int:
         return self._plan.n_ctx
 
-    @cached_property
+    @property
     def template(self) -> ChatTemplate:
         """The model's chat template. Raises `TemplateError` for a base model."""
-        from localrun.chat.template import ChatTemplate
+        return self._prompts.template
 
-        tokens = self._header.array("tokenizer.ggml.tokens")
-
-        def written(key: str) -> str:
-            token = self._header.integer(f"tokenizer.ggml.{key}_token_id")
-            return str(tokens[token]) if tokens is not None and token is not None and token < len(tokens) else ""
-
-        return ChatTemplate(
-            self._header.chat_template, bos_token=written("bos"), eos_token=written("eos"), name=self._file.name
-        )
+    def encode(self, request: Request) -> Encoded:
+        """Token ids of a request's prompt, and what there is to say about it. Waits for the model."""
+        return self._prompts.encode(request, self.wait_loaded().model.vocabulary)
 
     def forget(self, answer: Answer) -> None:
         """Called by an answer that has ended."""
@@ -287,6 +216,23 @@ class LocalResponder:
         if self._stopping.is_set():
             answer.stop()
 
+    def after_step(self, function: Callable[[], None]) -> None:
+        """Run `function` on the engine's thread, between two steps."""
+        assert self._worker is not None
+        self._worker.call(function)
+
+    def choice_scores(self, constraint: RequestConstraint, before: list[int]) -> tuple[tuple[str, float], ...]:
+        """The probability of each string of a choice after the tokens `before`. Call on the engine's thread."""
+        engine = self._engine
+        assert engine is not None
+        table = self.wait_loaded().model.vocabulary
+
+        def score(path: TokenIds[int]) -> list[float]:
+            row: list[float] = engine.next_logprobs([*before, *path]).tolist()
+            return row
+
+        return constraint.choice_scores(table, score)
+
     def cancel(self, sequence: Sequence) -> None:
         if self._worker is not None:
             self._worker.cancel(sequence)
@@ -298,14 +244,14 @@ class LocalResponder:
                 n_first = min(self._plan.n_ctx, wanted) * self._params.n_parallel
                 self._context = open_context(self.wait_loaded(), self._header, self._params, self._plan.n_ctx, n_first)
                 self._disk = self._open_disk(self._context)
-                engine = Engine(
+                self._engine = Engine(
                     self._context,
                     disk=self._disk,
                     n_parallel=self._params.n_parallel,
                     n_chunk=self._params.n_ubatch,
                     governor=self._governor,
                 )
-                self._worker = EngineWorker(engine, self._context)
+                self._worker = EngineWorker(self._engine, self._context)
             return self._worker
 
     def _open_disk(self, context: LlamaContext) -> DiskPrefix | None:
@@ -351,13 +297,9 @@ def open_responder(
     return LocalResponder(file, params, on_load=on_load)
 
 
-def _checked(request: Request) -> CheckedConstraint | None:
-    spec = request.params.constraint
-    if spec is None:
-        return None
-    from localrun.constraint import check
-
-    return check(spec)
+def _begun(request: Request) -> bytes:
+    """The part of a constrained output that the request gives already."""
+    return request.prefill.encode() if request.constrains_prefill else b""
 
 
 def draw_seed() -> int:
