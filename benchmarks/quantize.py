@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -117,7 +118,7 @@ def decode_speeds(arguments: argparse.Namespace, models: list[Path]) -> list[flo
 
 
 def same_tensors(first: Path, second: Path) -> bool:
-    """Whether both files hold the same tensors, type for type and byte for byte."""
+    """Whether both files hold the same tensors, type for type and byte for byte. Called after all measuring."""
     from gguf import GGUFReader
 
     readers = (GGUFReader(first), GGUFReader(second))
@@ -191,7 +192,11 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.checkpoint = arguments.checkpoint.resolve()
     if arguments.shape and not (arguments.checkpoint / "model.safetensors").exists():
-        make_checkpoint(arguments.checkpoint, arguments.shape, arguments.tokenizer)
+        # In a process of its own: the kernel counts this one's peak memory to every process it starts.
+        work = (arguments.checkpoint, arguments.shape, arguments.tokenizer)
+        maker = multiprocessing.Process(target=make_checkpoint, args=work)
+        maker.start()
+        maker.join()
     with tempfile.TemporaryDirectory(dir=arguments.work) as name:
         compare(arguments, Path(name))
 

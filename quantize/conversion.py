@@ -20,8 +20,9 @@ from quantize import pipeline
 from quantize.base import base_file, base_plan
 from quantize.blocks import ColumnWeights, PlainSearch
 from quantize.destination import check_destination, default_output, fingerprint, source_files
-from quantize.errors import QuantizeError, RecipeError
+from quantize.errors import DestinationError, QuantizeError, RecipeError
 from quantize.importance import ImportanceMatrix, MatrixColumns, read_matrix, write_matrix
+from quantize.importance.texts import from_file
 from quantize.model import MetadataValue, Model
 from quantize.plan import Plan, make_plan
 from quantize.progress import ProgressCallback
@@ -43,6 +44,7 @@ class Settings:
     split: str | None = None
     imatrix: str | Path = "auto"
     calibration: Path | None = None
+    save_imatrix: Path | None = None
     report: bool = True
     report_files: tuple[Path, ...] = ()
     exact: bool = False
@@ -112,6 +114,12 @@ class Conversion:
         self.split = parse_size(settings.split) if settings.split is not None else None
         self._matrix = self._given_matrix()
         self.collects_matrix = self._matrix is None and str(settings.imatrix) == "auto" and self._would_use_matrix()
+        for flag, path in (("calibration", settings.calibration), ("save_imatrix", settings.save_imatrix)):
+            if path is not None and not self.collects_matrix:
+                raise RecipeError(
+                    f"{flag.replace('_', '-')} {path} has no use: no importance matrix is collected",
+                    hint="it goes with --imatrix auto and a type that uses one",
+                )
         self.plan = self._plan(pending=self.collects_matrix)
         self.warnings = list(self.plan.warnings)
         if not self._predicts_tokens() and (settings.report or str(settings.imatrix) == "auto"):
@@ -125,6 +133,11 @@ class Conversion:
             return
         self._checked = True
         extra = base_plan(self.model, self.output).size if self._needs_base_file() else 0
+        for path in (self.settings.save_imatrix, *self.settings.report_files):
+            if path is not None and not path.resolve().parent.is_dir():
+                raise DestinationError(f"there is no folder {path.resolve().parent}", hint="make it first")
+        if self.settings.calibration is not None:
+            from_file(self.settings.calibration)  # raises what is wrong with it now, not after minutes
         self.warnings += check_destination(self.source, self.plan, extra_bytes=extra)
 
     def run(self, progress: ProgressCallback | None = None) -> Result:
@@ -228,6 +241,8 @@ class Conversion:
                 progress=progress,
             )
             write_matrix(self._matrix, kept)
+        if self.settings.save_imatrix is not None:
+            write_matrix(self._matrix, self.settings.save_imatrix)
         self._kept_matrix = kept
         self._matrix = ImportanceMatrix(
             self._matrix.entries, self._matrix.datasets, self._matrix.chunk_count, self._matrix.chunk_size

@@ -39,6 +39,7 @@ def quantize(
         str | None, typer.Option("--imatrix", metavar="auto|off|FILE", help="Importance matrix.")
     ] = None,
     calibration: Annotated[Path | None, typer.Option("--calibration", help="Text for the importance matrix.")] = None,
+    save_imatrix: Annotated[Path | None, typer.Option("--save-imatrix", help="Keep the collected matrix.")] = None,
     tensor: Annotated[
         list[str] | None, typer.Option("--tensor", metavar="REGEX=TYPE", help="Force a type (repeatable).")
     ] = None,
@@ -80,6 +81,7 @@ def quantize(
         "imatrix": imatrix or ("off" if effort == "fast" else "auto"),
         "exact": effort == "fast",
         "calibration": calibration,
+        "save_imatrix": save_imatrix,
         "report": not no_report,
         "report_files": tuple(report or ()),
         "threads": threads,

@@ -16,8 +16,8 @@ from quantize.importance.generate import generate
 from quantize.progress import ProgressCallback
 from quantize.runtime import LoadedModel, Tokens, fits_in_memory
 
-N_CHUNKS = 40
-"""Chunks by default: 20,480 tokens, a minute or two for a small model on a CPU."""
+N_CHUNKS = 32
+"""Chunks by default: 16,384 tokens, a minute or two for a small model on a CPU."""
 
 N_CHUNKS_FROM_FILE = 128
 

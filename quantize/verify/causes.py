@@ -40,7 +40,7 @@ class Cause:
 
 def sampler_effect(logits: Logits, settings: SamplerSettings) -> float:
     """Mean share of draws that the settings alone change, over these positions.  # logits (n, n_vocab)"""
-    chances = np.exp(log_softmax(logits).astype(np.float64))
+    chances = log_softmax(logits)[1].astype(np.float64)
     k = min(settings.top_k, chances.shape[1])
     best = np.argpartition(chances, -k, axis=1)[:, -k:]
     kept = np.take_along_axis(chances, best, axis=1)

@@ -29,8 +29,8 @@ FIRST_SCORED = CHUNK // 2
 _LOGIT_FLOATS = 16 << 20
 """Logits of one step take at most 64 MB per model, whatever the vocabulary."""
 
-_CAUSE_CHUNKS = 2
-"""Chunks on which the effect of the KV cache and of the sampler is measured."""
+_CAUSE_CHUNKS = 1
+"""Chunks on which the effect of the KV cache and of the sampler is measured: enough to tell large from small."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,16 +75,19 @@ class Scores:
         if not len(targets):
             return
         rows = np.arange(len(targets))
-        log_base, log_other = log_softmax(base), log_softmax(other)
-        p_base, p_other = np.exp(log_base), np.exp(log_other)
-        counted = np.where(log_base > _TAIL, p_base * (log_base - log_other), 0)
+        log_base, p_base = log_softmax(base)
+        log_other, p_other = log_softmax(other)
+        difference = log_base - log_other
+        difference *= p_base
+        difference[log_base <= _TAIL] = 0
         part = np.empty((len(targets), _COLUMNS), np.float64)
         part[:, _NLL_BASE] = -log_base[rows, targets]
         part[:, _NLL] = -log_other[rows, targets]
-        part[:, _KLD] = counted.sum(axis=1, dtype=np.float64)
+        part[:, _KLD] = difference.sum(axis=1, dtype=np.float64)
         part[:, _SAME] = base.argmax(axis=1) == other.argmax(axis=1)
         part[:, _DELTA] = p_other[rows, targets].astype(np.float64) - p_base[rows, targets]
-        part[:, _MOVED] = 0.5 * np.abs(p_other - p_base).sum(axis=1, dtype=np.float64)
+        p_other -= p_base
+        part[:, _MOVED] = 0.5 * np.abs(p_other, out=p_other).sum(axis=1, dtype=np.float64)
         if not np.isfinite(part[:, _NLL]).all():
             raise WeightError("the quantized model answers NaN", hint="quantize again with a larger type")
         self._parts.append(part)
@@ -141,12 +144,14 @@ class Scores:
 _NLL_BASE, _NLL, _KLD, _SAME, _DELTA, _MOVED, _COLUMNS = range(7)
 
 
-def log_softmax(logits: Logits) -> Logits:
-    """Log-probabilities.  # (n, n_vocab), float32; the caller owns them"""
+def log_softmax(logits: Logits) -> tuple[Logits, Logits]:
+    """Log-probabilities and probabilities.  # both (n, n_vocab), float32; the caller owns them"""
     shifted: Logits = logits - logits.max(axis=1, keepdims=True)
-    total = np.exp(shifted).sum(axis=1, keepdims=True, dtype=np.float64)
+    chances: Logits = np.exp(shifted)
+    total = chances.sum(axis=1, keepdims=True, dtype=np.float64)
     shifted -= np.log(total).astype(np.float32)
-    return shifted
+    chances /= total.astype(np.float32)
+    return shifted, chances
 
 
 def _mean(values: Values) -> tuple[float, float]:

@@ -110,6 +110,26 @@ def test_without_matrix_and_report_the_data_is_llama_quantize_s(source: Path, tm
     assert KEY not in read_metadata(result.files[0])
 
 
+def test_a_collected_matrix_can_be_kept_and_used_again(source: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.gguf"
+    first = convert(source, tmp_path / "a.gguf", type="q4_k_m", save_imatrix=kept, report=False, threads=1)
+    again = convert(source, tmp_path / "b.gguf", type="q4_k_m", imatrix=kept, report=False, threads=1)
+    assert read_tensors(first.files[0]) == read_tensors(again.files[0])
+    assert again.matrix == str(kept)
+    with pytest.raises(RecipeError, match="no importance matrix is collected"):
+        convert(source, tmp_path / "c.gguf", type="q8_0", save_imatrix=kept)
+
+
+def test_a_user_s_text_calibrates(source: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat. " * 100)
+    result = convert(source, tmp_path / "a.gguf", type="q4_k_m", calibration=text, report=False, threads=1)
+    assert read_metadata(result.files[0])["quantize.imatrix.dataset"] == str(text)
+    text.write_text("short")
+    with pytest.raises(SourceError, match="5 tokens, too few"):
+        convert(source, tmp_path / "b.gguf", type="q4_k_m", calibration=text, report=False, threads=1)
+
+
 def test_an_interrupted_run_keeps_its_matrix_and_goes_on(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
