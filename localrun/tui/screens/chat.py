@@ -289,25 +289,24 @@ class ChatScreen(Screen[None]):
         try:
             command = parse(event.text) if self.editing_id is None else None
             if command is not None:
-                self.prompt.accepted()
                 await self.app.run_command(command)
-                return
-            if event.text.strip() or self.attachments:
+            elif event.text.strip() or self.attachments:
                 self._send(as_message(event.text))
             elif self.conversation.queue and not self.is_busy:
                 self.send_queued()
+            self.prompt.accepted(event.text)
         except LocalrunError as error:
+            self.prompt.give_back(event.text)
             self.app.show_error(error)
         await self.show_chips()
 
     def _send(self, text: str) -> None:
+        """Ask, edit, or keep for later. Raises `LocalrunError` before anything has happened."""
         attachments = [*self.attachments, *self._mentioned(text)]
-        editing_id, self.editing_id = self.editing_id, None
-        if editing_id is not None and self.is_busy:
-            self.editing_id = editing_id
+        if self.editing_id is not None and self.is_busy:
             raise UsageError("an answer is being written", hint="Esc stops it; then send the edited message")
+        editing_id, self.editing_id = self.editing_id, None
         self.attachments = []
-        self.prompt.accepted()
         if editing_id is not None:
             self.run_events(partial(self.conversation.edit, editing_id, text, attachments))
         elif self.is_busy or self.conversation.responder is None:

@@ -68,7 +68,7 @@ class Prompt(TextArea):
     )
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "Send", priority=True),
+        Binding("enter", "submit", "Send"),
         Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line"),
     ]
 
@@ -107,21 +107,26 @@ class Prompt(TextArea):
     # Sending
 
     def action_submit(self) -> None:
+        """Give the text away; `give_back` returns what was not accepted. The next letter begins a new message."""
         if self.completing:
             self.post_message(CompletionKey("take"))
             return
         self.post_message(Submitted(self.text))
+        self._recalled = None
+        self.text = ""
 
     def action_newline(self) -> None:
         self.insert("\n")
 
-    def accepted(self) -> None:
-        """What was submitted has been taken: remember it and start afresh."""
-        text = self.text
+    def accepted(self, text: str) -> None:
+        """What was submitted has been taken: remember it."""
         if text.strip() and (not self.sent or self.sent[-1] != text):
             self.sent.append(text)
-        self._recalled = None
-        self.text = ""
+
+    def give_back(self, text: str) -> None:
+        """What was submitted cannot be taken: it is here again, before what was typed since."""
+        self.text = f"{text}\n{self.text}" if self.text else text
+        self.move_cursor(self.document.end)
 
     # Keys
 
@@ -136,6 +141,12 @@ class Prompt(TextArea):
             event.stop()
             event.prevent_default()
             self.post_message(CompletionKey(action[event.key]))
+            return
+        if event.key == "enter":
+            # Here and not as a priority binding: that would overtake the letters typed just before it.
+            event.stop()
+            event.prevent_default()
+            self.action_submit()
             return
         if event.key == "backspace" and not self.text:
             self.post_message(ChipRemovalWanted())
