@@ -209,7 +209,7 @@ def _when(timestamp: float) -> str:
 
 
 def tree_lines(tree: Tree) -> Iterator[str]:
-    """A line for each message; a branch is indented below the message it leaves, `>` marks where the user is."""
+    """A line for each message; what follows a version stands indented below it, `>` marks where the user is."""
     here = {node.id for node in tree.head_path}
     waiting: list[tuple[Node, int]] = [(node, 0) for node in reversed(tree.children(None))]
     while waiting:
@@ -217,9 +217,9 @@ def tree_lines(tree: Tree) -> Iterator[str]:
         mark = ">" if node.id in here else " "
         text = _printable(node.text)[:60]
         yield f"{mark} {node.number:>3} {'  ' * depth}{node.kind}: {text}"
-        children = tree.children(node.id)
-        # A lone reply stays at its depth: only branches are indented, or a long chat would leave the page.
-        waiting.extend((child, depth + (len(children) > 1)) for child in reversed(children))
+        # What follows one of several versions stands below it; a lone reply stays at its level.
+        below = depth + (len(tree.siblings(node.id)) > 1)
+        waiting.extend((child, below) for child in reversed(tree.children(node.id)))
 
 
 def _printable(text: str) -> str:

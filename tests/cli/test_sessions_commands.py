@@ -71,15 +71,16 @@ def test_show_prints_the_branch_and_the_tree() -> None:
 
 
 def test_the_tree_shows_branches_indented() -> None:
-    session = make("q", "a")
+    session = make("q", "a", "more")
     store = Store.open(default_paths().sessions_db)
     question = store.tree(session).head_path[0].id
     store.add(session, question, "assistant", "b")
     store.close()
     assert run("show", session, "--tree").splitlines() == [
         ">   1 user: q",
-        "    2   assistant: a",
-        ">   3   assistant: b",
+        "    2 assistant: a",
+        "    3   user: more",
+        ">   4 assistant: b",
     ]
 
 

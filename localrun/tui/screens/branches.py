@@ -22,7 +22,7 @@ _NAMES = {"user": "you", "assistant": "answer", "summary": "summary", "shift": "
 class BranchScreen(ModalScreen[int | None]):
     """Every message on a line; Enter goes there."""
 
-    HELP = "**Enter** goes to a message, **Space** opens or closes a branch, **Esc** goes back."
+    HELP = "What follows one of several versions stands below it. **Enter** goes to a message, **Esc** goes back."
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+t", "dismiss(None)", "Back")]
 
@@ -33,7 +33,9 @@ class BranchScreen(ModalScreen[int | None]):
         background: $surface; border: round $faint; padding: 1 2;
         border-title-color: $primary; border-subtitle-color: $muted;
     }
-    BranchScreen Tree, BranchScreen Tree:focus { background: $surface; scrollbar-size: 0 1; }
+    BranchScreen Tree, BranchScreen Tree:focus {
+        background: $surface; background-tint: transparent; scrollbar-size: 0 1;
+    }
     """
 
     def __init__(self, tree: Tree, head_id: int | None) -> None:
@@ -59,13 +61,13 @@ class BranchScreen(ModalScreen[int | None]):
         ]
         while waiting:
             node, parent = waiting.pop()
-            children = self._tree.children(node.id)
-            added = parent.add(self._label(node), data=node.id, expand=True, allow_expand=len(children) > 1)
+            is_version = len(self._tree.siblings(node.id)) > 1
+            added = parent.add(self._label(node), data=node.id, expand=True, allow_expand=False)
             if node.id == self._head_id:
                 here = added
-            # A lone reply stays at its level: only a fork goes one level deeper.
-            level = added if len(children) > 1 else parent
-            waiting.extend((child, level) for child in reversed(children))
+            # What follows one of several versions stands below it; a lone reply stays at its level.
+            level = added if is_version else parent
+            waiting.extend((child, level) for child in reversed(self._tree.children(node.id)))
         widget.focus()
         if here is not None:
             self.call_after_refresh(widget.move_cursor, here)

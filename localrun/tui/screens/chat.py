@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from localrun.tui.app import ChatApp
 
 _ROOM_CHOICES = (
-    Choice("compact", "Compact", "The model writes a summary of the older messages; you can open and read it"),
-    Choice("shift", "Shift", "Leave the oldest messages out from here on; a mark shows where"),
-    Choice("branch", "Branch", "Ask the last question alone in a new branch; this one stays as it is"),
+    Choice("compact", "Compact", "A summary that you can read stands for the older messages"),
+    Choice("shift", "Shift", "The oldest messages are left out; a mark shows where"),
+    Choice("branch", "Branch", "The last question is asked alone, in a branch of its own"),
 )
 
 

@@ -46,7 +46,7 @@ class ModelScreen(ModalScreen[str | None]):
     }
     ModelScreen #model-text { height: auto; color: $foreground; margin: 0 0 1 0; }
     ModelScreen OptionList { height: auto; max-height: 20; background: $surface; border: none; padding: 0; }
-    ModelScreen OptionList:focus { border: none; }
+    ModelScreen OptionList:focus { border: none; background-tint: transparent; }
     ModelScreen OptionList > .option-list--option { padding: 0 1; }
     ModelScreen OptionList:focus > .option-list--option-highlighted { background: $primary 25%; color: $foreground; }
     ModelScreen OptionList > .option-list--option-highlighted {

@@ -51,7 +51,7 @@ class PickScreen(ModalScreen[str | None]):
     PickScreen #pick-text { margin: 0 0 1 0; color: $foreground; height: auto; }
     PickScreen Input { border: none; height: 1; padding: 0 1; margin: 0 0 1 0; background: $panel; }
     PickScreen OptionList { height: auto; max-height: 18; background: $surface; border: none; padding: 0; }
-    PickScreen OptionList:focus { border: none; }
+    PickScreen OptionList:focus { border: none; background-tint: transparent; }
     PickScreen OptionList > .option-list--option { padding: 0 1; }
     PickScreen OptionList:focus > .option-list--option-highlighted { background: $primary 25%; color: $foreground; }
     PickScreen OptionList > .option-list--option-highlighted {

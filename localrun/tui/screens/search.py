@@ -43,7 +43,7 @@ class SearchScreen(ModalScreen[SessionChosen | None]):
     }
     SearchScreen Input { border: none; height: 1; padding: 0 1; margin: 0 0 1 0; background: $panel; }
     SearchScreen OptionList { height: auto; max-height: 22; background: $surface; border: none; padding: 0; }
-    SearchScreen OptionList:focus { border: none; }
+    SearchScreen OptionList:focus { border: none; background-tint: transparent; }
     SearchScreen OptionList > .option-list--option { padding: 0 1; }
     SearchScreen OptionList:focus > .option-list--option-highlighted { background: $primary 25%; color: $foreground; }
     SearchScreen OptionList > .option-list--option-highlighted {
