@@ -16,18 +16,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from quantize.conversion import Result, Settings, convert, dry_run
+    from quantize.conversion import convert, dry_run
     from quantize.importance import ImportanceMatrix, read_matrix, write_matrix
     from quantize.importance.collection import collect_default
     from quantize.progress import Progress
+    from quantize.settings import Result, Settings
     from quantize.source import open_source
     from quantize.verify import evaluate
 
 _WHERE = {
     "ImportanceMatrix": "quantize.importance",
     "Progress": "quantize.progress",
-    "Result": "quantize.conversion",
-    "Settings": "quantize.conversion",
+    "Result": "quantize.settings",
+    "Settings": "quantize.settings",
     "collect_default": "quantize.importance.collection",
     "convert": "quantize.conversion",
     "dry_run": "quantize.conversion",

@@ -7,11 +7,9 @@ destination is found before a weight is read.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from gguf.constants import GGUFValueType
@@ -19,6 +17,7 @@ from gguf.constants import GGUFValueType
 from quantize import pipeline
 from quantize.base import base_file, base_plan
 from quantize.blocks import ColumnWeights, PlainSearch
+from quantize.cores import available_cores, free_cores
 from quantize.destination import check_destination, default_output, fingerprint, source_files
 from quantize.errors import DestinationError, QuantizeError, RecipeError
 from quantize.importance import ImportanceMatrix, MatrixColumns, read_matrix, write_matrix
@@ -28,64 +27,10 @@ from quantize.plan import Plan, make_plan
 from quantize.progress import ProgressCallback
 from quantize.recipe import Recipe, parse_layers, parse_override, prune
 from quantize.report.quality import QualityReport, placeholder, write_reports
+from quantize.settings import Result, Settings
 from quantize.source import open_source
 from quantize.split import parse_size
 from quantize.types import IGNORE_MATRIX, parse_mix
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the user asked for; see `convert`."""
-
-    type: str = "q4_k_m"
-    tensors: tuple[str, ...] = ()
-    pure: bool = False
-    prune_layers: str | None = None
-    split: str | None = None
-    imatrix: str | Path = "auto"
-    calibration: Path | None = None
-    save_imatrix: Path | None = None
-    report: bool = True
-    report_files: tuple[Path, ...] = ()
-    exact: bool = False
-    threads: int | None = None
-    gpu_layers: int = 0
-    pre_tokenizer: str | None = None
-    name: str | None = None
-
-
-@dataclass(slots=True)
-class Result:
-    """What was made."""
-
-    files: tuple[Path, ...]
-    plan: Plan
-    seconds: float
-    pass_result: pipeline.PassResult
-    matrix: str
-    """`off`, `auto`, or the file."""
-    quality: QualityReport | None
-    warnings: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, object]:
-        done = self.pass_result
-        plan = self.plan.as_json()
-        return {
-            "files": [str(path) for path in self.files],
-            **{key: plan[key] for key in ("recipe", "architecture", "parameters", "bytes", "bits_per_weight")},
-            "source_bytes": self.plan.source_bytes,
-            "substitutions": plan["substitutions"],
-            "imatrix": self.matrix,
-            "timings": {
-                "total_s": round(self.seconds, 3),
-                "quantize_s": round(done.seconds, 3),
-                "quantize_cpu_s": round(done.cpu_seconds, 3),
-            },
-            "bytes_written": done.bytes_written,
-            "resumed_slabs": done.resumed,
-            "quality": None if self.quality is None else self.quality.as_json(),
-            "warnings": self.warnings,
-        }
 
 
 class Conversion:
@@ -326,23 +271,6 @@ def dry_run(source: Path | str, output: Path | str | None = None, **settings: ob
     """The plan that `convert` would carry out with the same arguments; reads headers only. Raises the same errors."""
     prepared = Conversion(Path(source), None if output is None else Path(output), Settings(**settings))  # type: ignore[arg-type]
     return prepared.plan
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def free_cores() -> int:
-    """Cores that nobody else seems to use, at least one.
-
-    The engine's threads wait for each other hundreds of times a token: one that shares its core with another busy
-    process stalls all of them. The workers of the pass do not wait, and may have every core.
-    """
-    cores = available_cores()
-    return max(1, cores - round(os.getloadavg()[0])) if hasattr(os, "getloadavg") else cores
 
 
 def _matrix_metadata(matrix: ImportanceMatrix) -> Mapping[str, MetadataValue]:

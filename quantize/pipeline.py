@@ -10,8 +10,8 @@ import hashlib
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 
 from quantize import ggml
@@ -63,6 +63,11 @@ class TensorError:
     error: float = 0.0
     power: float = 0.0
 
+    def add(self, other: TensorError) -> None:
+        """Take over what was measured on another part."""
+        self.error += other.error
+        self.power += other.power
+
     @property
     def relative(self) -> float:
         """Mean squared error in units of the mean squared weight."""
@@ -106,54 +111,72 @@ def run(
     """
     started, cpu = time.monotonic(), time.process_time()
     with ExitStack() as stack:
-        journal = Journal(journal_path(partial_path(plan.files[0].path)), _identity(plan, fingerprint))
-        stack.callback(journal.close)
-        outputs: list[PartialFile] = []
-        try:
-            for file in plan.files:
-                outputs.append(PartialFile(file.path, file.size))
-                stack.callback(outputs[-1].close)
-        except NoSpaceError:
-            # Nothing was written yet, and the disk is full: leave nothing behind.
-            discard(plan)
-            raise
-        if not all(output.was_complete_size for output in outputs):
-            journal.forget()
-        bytes_written = 0
-        for file, output in zip(plan.files, outputs, strict=True):
-            output.write_at(0, file.header)
-            bytes_written += len(file.header)
+        journal, outputs = _open(plan, fingerprint, stack)
         slabs = list(_slabs(plan.files))
         todo = [slab for slab in slabs if slab.number not in journal.done]
-        result = PassResult(0.0, 0.0, bytes_written, len(slabs), len(slabs) - len(todo))
-        work = _Workers(todo, outputs, weights, threads, measure_error)
-        stack.callback(work.stop)
         total = sum(slab.n_values for slab in slabs)
         done = total - sum(slab.n_values for slab in todo)
-        pending: list[int] = []
-        synced = time.monotonic()
-        try:
-            for finished in work.results():
-                done += finished.slab.n_values
-                result.bytes_written += finished.n_bytes
-                _add_error(result, finished)
-                pending.append(finished.slab.number)
-                if time.monotonic() - synced > _SYNC_SECONDS:
-                    _checkpoint(outputs, journal, pending)
-                    synced = time.monotonic()
-                if progress is not None:
-                    name = finished.slab.planned.choice.tensor.name
-                    seconds = time.monotonic() - started
-                    progress(Progress(stage, name, done, total, seconds, result.bytes_written))
-        except BaseException:
-            work.stop()
-            # What broke the run is what the user must hear, not that the disk could not be synced after it.
-            with suppress(DestinationError):
+        written = sum(len(file.header) for file in plan.files)
+        errors: dict[str, TensorError] = {}
+        work = _Workers(todo, outputs, weights, threads, measure_error)
+        # Closed when anything breaks here, so that what was done is noted before the files are closed.
+        for finished in stack.enter_context(closing(_noted(work, outputs, journal))):
+            done += finished.slab.n_values
+            written += finished.n_bytes
+            name = finished.slab.planned.choice.tensor.name
+            if finished.error is not None:
+                errors.setdefault(name, TensorError()).add(finished.error)
+            if progress is not None:
+                progress(Progress(stage, name, done, total, time.monotonic() - started, written))
+    return PassResult(
+        seconds=time.monotonic() - started,
+        cpu_seconds=time.process_time() - cpu,
+        bytes_written=written,
+        slabs=len(slabs),
+        resumed=len(slabs) - len(todo),
+        errors=errors,
+    )
+
+
+def _open(plan: Plan, fingerprint: str, stack: ExitStack) -> tuple[Journal, list[PartialFile]]:
+    """The journal and the partial files, with their headers written; `stack` closes them."""
+    journal = Journal(journal_path(partial_path(plan.files[0].path)), _identity(plan, fingerprint))
+    stack.callback(journal.close)
+    outputs: list[PartialFile] = []
+    try:
+        for file in plan.files:
+            outputs.append(PartialFile(file.path, file.size))
+            stack.callback(outputs[-1].close)
+    except NoSpaceError:
+        # Nothing was written yet, and the disk is full: leave nothing behind.
+        discard(plan)
+        raise
+    if not all(output.was_complete_size for output in outputs):
+        journal.forget()
+    for file, output in zip(plan.files, outputs, strict=True):
+        output.write_at(0, file.header)
+    return journal, outputs
+
+
+def _noted(work: _Workers, outputs: Sequence[PartialFile], journal: Journal) -> Generator[_Finished, None, None]:
+    """Finished slabs, as they come; now and then they are synced and noted, and so they are when something breaks."""
+    pending: list[int] = []
+    synced = time.monotonic()
+    try:
+        for finished in work.results():
+            pending.append(finished.slab.number)
+            yield finished
+            if time.monotonic() - synced > _SYNC_SECONDS:
                 _checkpoint(outputs, journal, pending)
-            raise
-        _checkpoint(outputs, journal, pending)
-    result.seconds, result.cpu_seconds = time.monotonic() - started, time.process_time() - cpu
-    return result
+                synced = time.monotonic()
+    except BaseException:
+        work.stop()
+        # What broke the run is what the user must hear, not that the disk could not be synced after it.
+        with suppress(DestinationError):
+            _checkpoint(outputs, journal, pending)
+        raise
+    work.stop()
+    _checkpoint(outputs, journal, pending)
 
 
 def finish(plan: Plan) -> None:
@@ -195,13 +218,6 @@ def _slabs(files: Sequence[PlannedFile]) -> Iterator[Slab]:
             for within, start in enumerate(range(0, tensor.n_rows, rows)):
                 yield Slab(number, within, index, planned, start, min(start + rows, tensor.n_rows))
                 number += 1
-
-
-def _add_error(result: PassResult, finished: _Finished) -> None:
-    if finished.error is not None:
-        total = result.errors.setdefault(finished.slab.planned.choice.tensor.name, TensorError())
-        total.error += finished.error.error
-        total.power += finished.error.power
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from quantize.conversion import Conversion
     from quantize.plan import Plan
     from quantize.progress import Progress, ProgressCallback
+    from quantize.settings import Result
 
 _REPO = re.compile(r"(?:hf:)?([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)", re.ASCII)
 _EFFORTS = ("fast", "normal", "high")
@@ -65,48 +67,54 @@ def quantize(
 
     An interrupted run goes on where it stopped when the same command is given again.
     """
-    from localrun.errors import UsageError
-
     _refuse_what_is_not_there(size, bpw, effort)
-    if type_ is None:
-        raise UsageError("no --type is given", hint="for example --type q4_k_m, or q8_0 for nearly no loss")
-    if report and (no_report or dry_run):
-        raise UsageError("--report needs a report", hint=f"drop {'--no-report' if no_report else '--dry-run'}")
-    settings: dict[str, Any] = {
-        "type": type_,
-        "tensors": tuple(tensor or ()),
-        "pure": pure,
-        "prune_layers": prune_layers,
-        "split": split,
-        "imatrix": imatrix or ("off" if effort == "fast" else "auto"),
-        "exact": effort == "fast",
-        "calibration": calibration,
-        "save_imatrix": save_imatrix,
-        "report": not no_report,
-        "report_files": tuple(report or ()),
-        "threads": threads,
-        "gpu_layers": gpu_layers,
-        "pre_tokenizer": pre_tokenizer,
-    }
+    _check_flags(type_, report, no_report=no_report, dry_run=dry_run)
     path, name = _local_source(source, offline=offline, quiet=quiet)
-    settings["name"] = name
     with _mapped_errors():
-        from quantize.conversion import Conversion, Settings
+        from quantize.conversion import Conversion
+        from quantize.settings import Settings
 
-        prepared = Conversion(path, output, Settings(**settings))
+        settings = Settings(
+            type=type_ or "",
+            tensors=tuple(tensor or ()),
+            pure=pure,
+            prune_layers=prune_layers,
+            split=split,
+            imatrix=imatrix or ("off" if effort == "fast" else "auto"),
+            exact=effort == "fast",
+            calibration=calibration,
+            save_imatrix=save_imatrix,
+            report=not no_report,
+            report_files=tuple(report or ()),
+            threads=threads,
+            gpu_layers=gpu_layers,
+            pre_tokenizer=pre_tokenizer,
+            name=name,
+        )
+        prepared = Conversion(path, output, settings)
         if dry_run:
             _show_plan(prepared.plan, as_json)
             _warn(prepared.warnings, strict, quiet)
             return
-        prepared.check_destination()
-        _warn(prepared.warnings, strict, quiet)
-        told = len(prepared.warnings)
-        try:
-            result = prepared.run(_progress(quiet))
-        except KeyboardInterrupt:
-            _say("stopped; give the same command again to go on", quiet)
-            raise
-        _warn(result.warnings[told:], strict=False, quiet=quiet)
+        result = _run(prepared, strict=strict, quiet=quiet)
+    _show_result(result, as_json=as_json, quiet=quiet)
+
+
+def _run(prepared: Conversion, *, strict: bool, quiet: bool) -> Result:
+    """Carry out what was prepared; warnings that are known before come before."""
+    prepared.check_destination()
+    _warn(prepared.warnings, strict, quiet)
+    told = len(prepared.warnings)
+    try:
+        result = prepared.run(_progress(quiet))
+    except KeyboardInterrupt:
+        _say("stopped; give the same command again to go on", quiet)
+        raise
+    _warn(result.warnings[told:], strict=False, quiet=quiet)
+    return result
+
+
+def _show_result(result: Result, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         _print(json.dumps(result.as_json(), indent=1))
         return
@@ -118,6 +126,15 @@ def quantize(
         Console(stderr=True).print(quality_table(result.quality))
     for file in result.files:
         _print(str(file))
+
+
+def _check_flags(type_: str | None, report: list[Path] | None, *, no_report: bool, dry_run: bool) -> None:
+    from localrun.errors import UsageError
+
+    if type_ is None:
+        raise UsageError("no --type is given", hint="for example --type q4_k_m, or q8_0 for nearly no loss")
+    if report and (no_report or dry_run):
+        raise UsageError("--report needs a report", hint=f"drop {'--no-report' if no_report else '--dry-run'}")
 
 
 def _refuse_what_is_not_there(size: str | None, bpw: float | None, effort: str) -> None:

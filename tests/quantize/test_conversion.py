@@ -12,7 +12,6 @@ import pytest
 from gguf.constants import GGUFValueType
 
 from quantize import Progress, convert, dry_run, pipeline
-from quantize import conversion as conversion_module
 from quantize.blocks import PlainSearch
 from quantize.errors import DestinationError, NoSpaceError, RecipeError, SourceError, WeightError
 from quantize.importance import calibration
@@ -303,4 +302,3 @@ def test_the_plan_says_everything_before_a_weight_is_read(source: Path, tmp_path
     assert {t["name"]: t["type"].upper() for t in found["tensors"]} == {
         name: kind for name, (kind, _) in written.items()
     }
-    assert conversion_module.available_cores() >= 1
