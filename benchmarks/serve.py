@@ -97,9 +97,13 @@ async def play(url: str, clients: int, requests: int, tokens: int, salt: int) ->
     async def one(number: int, client: httpx2.AsyncClient) -> None:
         for i in range(requests):
             topic = TOPICS[(number * requests + i) % len(TOPICS)]
-            await ask(client, url, f"Question {salt}-{number}-{i}: what should one know about {topic}?", tokens, seen)
+            question = f"Question {salt}-{number}-{i}: what should one know about {topic}?"
+            # Half to one and a half times as long, so that clients do not walk in step.
+            length = tokens // 2 + (tokens * ((7 * number + 3 * i) % 8)) // 8
+            await ask(client, url, question, max(1, length), seen)
 
-    async with httpx2.AsyncClient(timeout=600) as client:
+    limits = httpx2.Limits(max_connections=clients, max_keepalive_connections=0)
+    async with httpx2.AsyncClient(timeout=600, limits=limits) as client:
         started = time.perf_counter()
         await asyncio.gather(*(one(number, client) for number in range(clients)))
         seen.seconds = time.perf_counter() - started

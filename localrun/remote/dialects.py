@@ -75,6 +75,8 @@ class Dialect:
     ignore_eos: bool = False
     prefill: Literal["implicit", "continue_final_message", "none"] = "none"
     """How an answer that has been begun is continued."""
+    echoes_prefill: bool = False
+    """Its answer repeats the beginning that it was given."""
     raw: bool = True
     """Has `/completions`, which takes a prompt without a template."""
     raw_is_verbatim: bool = True
@@ -118,6 +120,7 @@ DIALECTS: dict[str, Dialect] = {
             think_budget="thinking_budget_tokens",
             ignore_eos=True,
             prefill="implicit",
+            echoes_prefill=True,
             progress="return_progress",
         ),
         Dialect(

@@ -55,12 +55,16 @@ class Reading:
         model: str,
         seed: int,
         context_limit: int,
+        echo: str = "",
         constraint: CheckedConstraint | None,
         warnings: Iterable[Warning_] = (),
     ) -> None:
         self._request = request
         self._model, self._seed, self._context_limit = model, seed, context_limit
         self._constraint = constraint
+        self._echo = echo
+        """The prefill, while it may be repeated by the server."""
+        self._swallowed = ""
         self._warnings = list(warnings)
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -96,6 +100,8 @@ class Reading:
             raise BrokenOffError("the stream ended before the answer did")
         if self._finish is None:
             yield self.warn(Warning_("no_finish", "the server did not say why the answer ended"))
+        if not self._usage:
+            yield self.warn(Warning_("no_usage", "the server does not count tokens"))
         yield from self._rest()
 
     def done(self, reason: Reason | None = None) -> Done:
@@ -174,10 +180,23 @@ class Reading:
             yield from self._reasoned(part.text) if part.kind == "reasoning" else self._answered(part.text)
 
     def _answered(self, text: str) -> Iterator[Event]:
+        if self._echo:
+            text = self._without_echo(text)
         if text:
             self._arrived()
             self._text.append(text)
             yield TextPiece(text)
+
+    def _without_echo(self, text: str) -> str:
+        """The text without the prefill at its beginning; what may be a part of it waits."""
+        held, self._swallowed = self._swallowed + text, ""
+        if held.startswith(self._echo):
+            held = held[len(self._echo) :]
+        elif self._echo.startswith(held):
+            self._swallowed = held
+            return ""
+        self._echo = ""
+        return held
 
     def _reasoned(self, text: str) -> Iterator[Event]:
         if text:
@@ -190,6 +209,8 @@ class Reading:
             half.finish()
         for part in self._splitter.finish() if self._splitter is not None else ():
             yield from self._reasoned(part.text) if part.kind == "reasoning" else self._answered(part.text)
+        swallowed, self._echo = self._swallowed, ""
+        yield from self._answered(swallowed)
 
     def _ended(self, choice: Mapping[str, Any]) -> Iterator[Event]:
         self._finish = str(choice["finish_reason"])

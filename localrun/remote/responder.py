@@ -192,6 +192,7 @@ class RemoteResponder:
                 model=self._model,
                 seed=seed,
                 context_limit=self._context_limit,
+                echo=request.prefill if self._server.speaks.echoes_prefill else "",
                 constraint=constraint,
                 warnings=warnings,
             )

@@ -26,12 +26,13 @@ def event(value: Any) -> bytes:
     return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
+USAGE = event({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
 DONE = b"data: [DONE]\n\n"
 
 
 def said(*texts: str, finish: str = "stop") -> list[Step]:
     """A whole answer."""
-    return [STREAM_HEAD, *(chunk(content=text) for text in texts), chunk(finish=finish), DONE]
+    return [STREAM_HEAD, *(chunk(content=text) for text in texts), chunk(finish=finish), USAGE, DONE]
 
 
 def plain(status: int, body: Any, **headers: str) -> list[Step]:

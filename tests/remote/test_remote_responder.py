@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,22 @@ def test_a_constraint_that_the_server_cannot_enforce_is_a_warning_before_the_ans
     assert first.warning.message == ("Ollama cannot enforce a grammar: the output is only checked at its end")
 
 
+def test_a_begun_answer_is_not_repeated_where_the_server_repeats_it(remote: Open) -> None:
+    begun = replace(request(), prefill="Once upon")
+    for pieces, rest in [
+        (("On", "ce up", "on a", " time"), " a time"),
+        (("Once", " more"), "Once more"),
+        ((" a",), " a"),
+    ]:
+        _, responder = remote(said(*pieces), owner="llamacpp")
+        assert "".join(e.text for e in responder.respond(begun) if isinstance(e, TextPiece)) == rest
+
+
+def test_a_server_that_counts_no_tokens_is_a_warning(remote: Open) -> None:
+    _, responder = remote([STREAM_HEAD, chunk(content="a"), chunk(finish="stop"), DONE])
+    assert [w.code for w in ask(responder).warnings] == ["no_usage"]
+
+
 def test_a_refused_setting_is_learned_once(remote: Open) -> None:
     refusal = plain(400, {"error": {"message": "Unsupported parameter: 'seed' is not supported", "param": "seed"}})
     server, responder = remote(refusal, said("a"))
@@ -104,7 +121,7 @@ def test_the_finish_says_why(remote: Open) -> None:
 
 
 def test_a_batch_keeps_as_many_in_flight_as_the_engine_allows(remote: Open) -> None:
-    slow: list[Step] = [STREAM_HEAD, 0.05, chunk(content="a"), chunk(finish="stop"), DONE]
+    slow: list[Step] = [STREAM_HEAD, 0.05, *said("a")[1:]]
     server, responder = remote(slow, settings={"parallel": 3})
     sink = Sink(9)
     for _ in range(9):
