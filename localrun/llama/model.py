@@ -14,6 +14,7 @@ from typing import Any
 
 from localrun.errors import DoesNotFitError, InterruptedByUserError, ModelLoadError
 from localrun.llama.library import bindings, engine_log
+from localrun.llama.overrides import ExpertsInRam
 from localrun.llama.vocabulary import Vocabulary
 
 Progress = Callable[[float], bool]
@@ -41,9 +42,12 @@ class LlamaModel:
         gpu_layers: int = 0,
         use_mmap: bool = True,
         vocab_only: bool = False,
+        experts_in_ram: bool = False,
         progress: Progress | None = None,
     ) -> LlamaModel:
         """Read the model at `path`; `gpu_layers` layers go to the GPU (`ALL_LAYERS` for all).
+
+        With `experts_in_ram`, the experts of those layers stay in RAM.
 
         Raises `ModelLoadError` with the library's reason, `DoesNotFitError` when memory ran out, and
         `InterruptedByUserError` when `progress` returned False.
@@ -53,6 +57,9 @@ class LlamaModel:
         params.n_gpu_layers = gpu_layers
         params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if use_mmap else lib.LLAMA_LOAD_MODE_NONE
         params.vocab_only = vocab_only
+        overrides = ExpertsInRam(lib) if experts_in_ram else None
+        if overrides is not None:
+            params.tensor_buft_overrides = overrides.pointer
         stopped = False
 
         def on_progress(fraction: float, _user: ctypes.c_void_p) -> bool:

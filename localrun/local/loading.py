@@ -55,7 +55,13 @@ def load_model(
     for i, layers in enumerate(tries):
         try:
             with buffer_sizes() as taken:
-                model = LlamaModel.load(path, gpu_layers=layers, use_mmap=params.use_mmap, progress=progress)
+                model = LlamaModel.load(
+                    path,
+                    gpu_layers=layers,
+                    use_mmap=params.use_mmap,
+                    experts_in_ram=plan.load.placement.experts_in_ram and layers > 0,
+                    progress=progress,
+                )
         except DoesNotFitError:
             if i + 1 == len(tries):
                 raise

@@ -31,7 +31,7 @@ class EngineMemory:
 
 
 @contextmanager
-def _log_lines() -> Iterator[list[str]]:
+def log_lines() -> Iterator[list[str]]:
     lines: list[str] = []
 
     class Keep(logging.Handler):
@@ -63,7 +63,7 @@ def engine_memory(
 ) -> EngineMemory:
     """What the engine plans (with `allocate`, what it takes) for `path` and a context of `n_ctx` cells."""
     lib: Any = bindings()
-    with _log_lines() as lines:
+    with log_lines() as lines:
         params = lib.llama_model_default_params()
         params.no_alloc = not allocate
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
