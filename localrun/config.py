@@ -273,6 +273,7 @@ class Config:
                     "kv_type": self.get("kv_type", model),
                     "flash_attention": self.get("flash_attention", model),
                     "use_mmap": self.get("mmap", model),
+                    "draft": _draft(self.get("draft", model)),
                     "cache": self.get("cache", model),
                 }
             )
@@ -305,6 +306,10 @@ class Config:
             for name in values:
                 _known(name, f'{file}: [models."{model}"]')
         self._values = data
+
+
+def _draft(value: str | None) -> str | None:
+    return None if value == "off" else value
 
 
 def _parsed(parse: Parser, value: object, where: str) -> Any:

@@ -203,6 +203,8 @@ class EngineParams:
     kv_type: KVType = "f16"
     flash_attention: bool | None = None
     use_mmap: bool = True
+    draft: str | None = None
+    """Guess tokens and verify several at once: `ngram` (from the text itself), or a smaller model; None: never."""
     cache: bool = True
     """Reuse prefixes from the disk cache, and write them."""
 

@@ -112,6 +112,7 @@ def generate(
     gpu_layers: o.GpuLayers = None,
     kv_type: o.KvType = None,
     flash_attention: o.FlashAttention = None,
+    draft: o.Draft = None,
     cache: o.Cache = None,
     strict: o.Strict = None,
     offline: o.Offline = None,

@@ -115,3 +115,7 @@ Close = Annotated[
 ]
 Parallel = Annotated[str | None, _option("--parallel", help="Sequences at once.", panel=_ENGINE, metavar="N")]
 Cache = Annotated[bool | None, _option("--cache/--no-cache", help="Use the prefix cache on disk.", panel=_ENGINE)]
+Draft = Annotated[
+    str | None,
+    _option("--draft", help="Guess tokens: ngram, a smaller model, or off.", panel=_ENGINE, metavar="MODEL|ngram|off"),
+]

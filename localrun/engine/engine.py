@@ -21,6 +21,7 @@ from localrun.engine.prefix_tree import common_prefix
 from localrun.engine.scheduler import Scheduler, Work
 from localrun.engine.sequence import Sequence, Status
 from localrun.engine.slots import Slots
+from localrun.engine.speculative import Drafter, SpeculationGovernor
 from localrun.engine.threads import ThreadGovernor
 from localrun.errors import ContextOverflowError, EngineError, LocalrunError
 from localrun.params import OverflowPolicy
@@ -43,10 +44,14 @@ class Engine:
         n_chunk: int = 512,
         governor: ThreadGovernor | None = None,
         disk: DiskPrefix | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         """With `disk`, the backend's last sequence id belongs to it and is never leased."""
         self._backend = backend
         self._disk = disk
+        # A window forgets what a wrong guess has pushed out of it, a running state cannot step back.
+        self._drafter = drafter if backend.memory_kind == "full" else None
+        self._speculation = SpeculationGovernor()
         self._governor = governor
         self._table = backend.table
         self._slots = Slots(backend, n_parallel, n_reserved=1 if disk is not None else 0)
@@ -88,11 +93,14 @@ class Engine:
         self._backend.clear_abort()
         self._end_stopped()
         self._admit()
-        works = self._scheduler.plan(self._running)
+        works = self._scheduler.plan(self._running, self._drafts())
         if not works:
             return
         if self._governor is not None and self._governor.update():
-            self._backend.set_threads(self._governor.threads, self._governor.threads_prefill)
+            counts = self._governor.threads, self._governor.threads_prefill
+            self._backend.set_threads(*counts)
+            if self._drafter is not None:
+                self._drafter.set_threads(*counts)
         started = time.perf_counter()
         for work in works:
             work.sequence.times.started = work.sequence.times.started or started
@@ -116,8 +124,30 @@ class Engine:
 
     def _observe(self, works: list[Work], seconds: float) -> None:
         self._scheduler.observe(works, seconds)
+        if len(works) == 1 and not works[0].sequence.prefilling:
+            self._speculation.observe(len(works[0].span.tokens), seconds)
         if self._governor is not None:
             self._governor.observe(sum(len(work.span.tokens) for work in works), seconds)
+
+    def _drafts(self) -> dict[int, list[int]]:
+        """Guesses for the sequences that wait for one token, where guessing pays."""
+        if self._drafter is None:
+            return {}
+        drafts = {}
+        for sequence in self._running:
+            room = self._backend.n_ctx_seq - len(sequence.tokens)
+            left = sequence.n_left
+            limit = room if left is None else min(room, left - 1)
+            if sequence.prefilling or sequence.pending != 1 or limit <= 0 or sequence.params.logprobs is not None:
+                continue
+            size = min(limit, self._speculation.size())
+            if size > 0:
+                started = time.perf_counter()
+                draft = self._drafter.propose(sequence, size)
+                self._speculation.observe_draft(len(draft), time.perf_counter() - started)
+                if draft:
+                    drafts[sequence.number] = draft
+        return drafts
 
     def next_logprobs(self, tokens: Tokens[int]) -> LogProbs:
         """Log-probabilities of all tokens after `tokens`, without any sampler. Call between steps.
@@ -228,6 +258,9 @@ class Engine:
 
     def _advance(self, work: Work) -> None:
         sequence = work.sequence
+        if work.n_draft:
+            self._verify(work)
+            return
         was_prefilling = sequence.prefilling
         sequence.n_computed += len(work.span.tokens)
         if was_prefilling:
@@ -248,6 +281,39 @@ class Engine:
             self._take(sequence, token, closing)
         except LocalrunError as error:
             self._fail(sequence, error)
+
+    def _verify(self, work: Work) -> None:
+        """Take the guessed tokens that the model would have chosen itself, and the first one that it would not."""
+        sequence, n_pending = work.sequence, len(work.span.tokens) - work.n_draft
+        draft = work.span.tokens[n_pending:]
+        sequence.n_computed += n_pending
+        sequence.n_uncertain = work.n_draft
+        sequence.n_draft += work.n_draft
+        n_accepted = 0
+        try:
+            for i, row in enumerate(range(work.row + n_pending - 1, work.last_row + 1)):
+                token = self._choose(sequence, row)
+                sequence.times.last_token = time.perf_counter()
+                n_tokens = len(sequence.tokens)
+                right = i < work.n_draft and token == draft[i]
+                if right:  # it is in the memory already
+                    n_accepted += 1
+                    sequence.n_draft_accepted += 1
+                    sequence.n_computed += 1
+                    sequence.n_uncertain -= 1
+                self._take(sequence, token, [])
+                if not right or sequence.status is Status.FINISHED or len(sequence.tokens) != n_tokens + 1:
+                    break
+        except LocalrunError as error:
+            self._fail(sequence, error)
+        self._forget_uncertain(sequence)
+        self._speculation.learn(work.n_draft, n_accepted)
+
+    def _forget_uncertain(self, sequence: Sequence) -> None:
+        """Drop guessed tokens from the memory that did not come true."""
+        if sequence.n_uncertain and sequence.slot >= 0:
+            self._backend.remove(sequence.slot, sequence.n_computed, -1)
+        sequence.n_uncertain = 0
 
     def _choose(self, sequence: Sequence, row: int) -> int:
         assert sequence.sampler is not None, "a running sequence has a sampler"
@@ -369,6 +435,7 @@ class Engine:
         sequence.output.finish()
         if sequence.output.stopped is not None:
             reason = "stop_string"
+        self._forget_uncertain(sequence)
         self._announce_end(sequence, reason)
         # After the last word: saving the memory delays nobody who reads it.
         if self._disk is not None:
@@ -404,6 +471,9 @@ class Engine:
     def _leave(self, sequence: Sequence, *, keep: bool = True) -> None:
         """Give back the slot and the sampler. The computed tokens stay for their prefix where they may."""
         self._crowded = False
+        self._forget_uncertain(sequence)
+        if self._drafter is not None:
+            self._drafter.forget(sequence)
         sequence.status = Status.FINISHED
         if sequence.sampler is not None:
             sequence.sampler.close()

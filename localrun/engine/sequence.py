@@ -55,6 +55,8 @@ class Sequence:
     n_cached_disk: int = 0
     n_draft: int = 0
     n_draft_accepted: int = 0
+    n_uncertain: int = 0
+    """Guessed tokens in the memory, behind `n_computed`, that nothing has confirmed."""
     n_dropped: int = 0
     """Tokens that a shift has dropped from the middle."""
     cancelled: bool = False

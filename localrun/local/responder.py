@@ -20,6 +20,7 @@ from localrun.engine.disk_prefix import DiskPrefix
 from localrun.engine.engine import Engine
 from localrun.engine.kv_store import KVStore
 from localrun.engine.sequence import Sequence
+from localrun.engine.speculative import Drafter, NgramDrafter
 from localrun.engine.threads import ThreadGovernor
 from localrun.engine.worker import EngineWorker
 from localrun.gguf import GGUFHeader, known_sha256, read_header
@@ -28,6 +29,7 @@ from localrun.hardware.load import LoadProbe
 from localrun.llama.context import LlamaContext
 from localrun.local.answer import Answer, Sink
 from localrun.local.constraining import RequestConstraint, Vocabularies, checked_constraint
+from localrun.local.drafting import DraftModel
 from localrun.local.loading import Loaded, load_model, open_context, plan_context
 from localrun.local.output import AnswerOutput
 from localrun.local.prompts import Encoded, Prompts
@@ -69,6 +71,7 @@ class LocalResponder:
         self._context: LlamaContext | None = None
         self._disk: DiskPrefix | None = None
         self._engine: Engine | None = None
+        self._draft: DraftModel | None = None
         # Made early: its first look at the load spans the time it takes to load the model.
         cores = physical_cores()
         n_prefill = min(usable_cpus(), 2 * cores)
@@ -122,6 +125,8 @@ class LocalResponder:
             self._worker.close()
         if self._disk is not None:
             self._disk.close()
+        if self._draft is not None:
+            self._draft.close()
         if self._context is not None:
             self._context.close()
         if self._loaded.done() and self._loaded.exception() is None:
@@ -247,12 +252,21 @@ class LocalResponder:
                 self._engine = Engine(
                     self._context,
                     disk=self._disk,
+                    drafter=self._open_drafter(),
                     n_parallel=self._params.n_parallel,
                     n_chunk=self._params.n_ubatch,
                     governor=self._governor,
                 )
                 self._worker = EngineWorker(self._engine, self._context)
             return self._worker
+
+    def _open_drafter(self) -> Drafter | None:
+        if self._params.draft is None:
+            return None
+        if self._params.draft == "ngram":
+            return NgramDrafter()
+        self._draft = DraftModel(self._params.draft, self.wait_loaded().model, self._params, self._plan.n_ctx)
+        return self._draft.drafter
 
     def _open_disk(self, context: LlamaContext) -> DiskPrefix | None:
         if not self._params.cache:
