@@ -124,7 +124,9 @@ class Planner:
             layers = self._layers(floor)
         if layers is None:
             return self._on_disk(wanted)
-        n_ctx = wanted or max(floor, self.longest(layers))
+        # On a CPU, flash attention slows decoding: a context longer than usual is no reason to turn it on unasked.
+        flash = self._flash(floor, layers)
+        n_ctx = wanted or max(floor, self.longest(layers, flash=flash))
         return self._result(n_ctx, layers)
 
     def fits(self, n_ctx: int, gpu_layers: int) -> bool:
@@ -135,17 +137,24 @@ class Planner:
         """The most layers that leave room for a context of `n_ctx`; None if it does not fit at all."""
         return self._layers(n_ctx)
 
-    def longest(self, gpu_layers: int, limit: int | None = None) -> int:
-        """The longest context that fits with so many layers offloaded, up to the trained length; 0 if none does."""
-        limit = limit or self.trained
-        if not self.fits(min(SMALLEST_CONTEXT, limit), gpu_layers):
+    def longest(self, gpu_layers: int, *, flash: bool | None = None) -> int:
+        """The longest context that fits with so many layers offloaded, up to the trained length; 0 if none does.
+
+        With `flash`, only with flash attention on or off.
+        """
+
+        def fitting(n_ctx: int) -> bool:
+            return self.fits(n_ctx, gpu_layers) if flash is None else self._fits(n_ctx, gpu_layers, flash)
+
+        limit = self.trained
+        if not fitting(min(SMALLEST_CONTEXT, limit)):
             return 0
-        if self.fits(limit, gpu_layers):
+        if fitting(limit):
             return limit
         low, high = SMALLEST_CONTEXT // _STEP, -(-limit // _STEP)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self.fits(middle * _STEP, gpu_layers) else (low, middle)
+            low, high = (middle, high) if fitting(middle * _STEP) else (low, middle)
         return min(limit, low * _STEP)
 
     def placement(self, n_ctx: int, gpu_layers: int, *, flash: bool | None = None) -> Placement:
@@ -267,9 +276,9 @@ class Planner:
             message = f"the weights take {size:.1f} GB and {room:.1f} GB are free: they are read from disk all the time"
             notices.append(Notice("weights_exceed_memory", message))
         if self.params.n_ctx is None and n_ctx < self.trained:
-            message = (
-                f"the context is {n_ctx:,} tokens instead of the trained {self.trained:,}: more does not fit in memory"
-            )
+            longer = self.longest(layers)
+            more = f"--ctx {longer} fits with slower attention" if longer > n_ctx else "more does not fit in memory"
+            message = f"the context is {n_ctx:,} tokens instead of the trained {self.trained:,}: {more}"
             notices.append(Notice("context_reduced", message))
         if self.params.n_ctx is not None and n_ctx > self.trained:
             message = f"the context of {n_ctx:,} tokens is longer than the {self.trained:,} the model was trained with"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 from localrun.cli.app import build
 from localrun.cli.main import run
 from localrun.hardware.devices import Device, Memory
+from tests.catalog.servers import hub_server
+from tests.gguf.writer import write_gguf
 from tests.hardware.shapes import BY_NAME, write_header
 
 GIB = 1 << 30
@@ -124,6 +127,32 @@ def test_bad_input_is_one_line_and_the_right_exit_code(
     assert out == ""
     assert err.startswith("error: ")
     assert "Traceback" not in err
+
+
+def test_a_model_of_the_hub_is_planned_with_all_its_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    small = replace(BY_NAME["Llama-3.2-1B"], name="small", layers=2, embd=256, heads=4, kv_heads=2, ff=512, vocab=1000)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with hub_server() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.files["/o/r/small-Q8_0.gguf"] = write_header(tmp_path, small).read_bytes()
+        hub.files["/o/r/small-F16.gguf"] = bytes(3_000_000)
+        assert run(["plan", "hf:o/r:Q8_0", "--json"]) == 0
+        value = json.loads(capfd.readouterr().out)
+        assert {option["version"] for option in value["options"]} == {"Q8_0", "F16"}
+        assert value["model"]["here"] is False
+        assert value["advice"].startswith("take F16 at ")
+        assert run(["plan", "hf:o/r:Q8_0"]) == 0
+        assert "the weights were not fetched" in capfd.readouterr().err
+        assert not (tmp_path / "hub").exists()
+        assert run(["plan", "hf:o/r:Q8_0", "--offline"]) == 3
+
+
+def test_a_file_without_the_figures_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", str(write_gguf(tmp_path / "bare.gguf"))]) == 2
+    assert "how many layers and heads" in capfd.readouterr().err
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -127,6 +127,17 @@ def test_a_long_context_turns_flash_attention_on_where_scores_would_not_fit(head
         plan_load(header, EngineParams(n_ctx=131072, flash_attention=False), memory=ram(10))
 
 
+def test_an_automatic_context_does_not_cost_speed_unasked(header_of: HeaderOf) -> None:
+    header = header_of("Llama-3.1-8B")
+    plan = plan_load(header, EngineParams(), memory=ram(16))
+    assert plan.flash_attention is False
+    (notice,) = plan.notices
+    longer = int(notice.message.split("--ctx ")[1].split()[0])
+    asked = plan_load(header, EngineParams(n_ctx=longer), memory=ram(16))
+    assert asked.flash_attention is True
+    assert asked.n_ctx > plan.n_ctx
+
+
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 def test_the_hint_of_a_refused_context_is_one_that_fits(header_of: HeaderOf, kv_type: KVType) -> None:
     header = header_of("Llama-3.1-8B")
