@@ -6,6 +6,7 @@ fields        JSON → checked values                answering     one response 
 turn          one choice, with its tool calls      tool_format   how models write calls
 relay         the engine's thread → the loop       pool          models loaded on demand, unloaded when room is needed
 shapes        answers in OpenAI's JSON             failures      errors in OpenAI's words
+embeddings    texts → vectors
 metrics       figures for Prometheus               openapi       the description of the API
 local_models  files on this machine as something to serve
 """

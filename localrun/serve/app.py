@@ -24,6 +24,7 @@ from starlette.routing import Route
 from localrun import __version__
 from localrun.serve.answering import Answering, respond, send_json
 from localrun.serve.asking import Ask, chat_ask, completion_ask
+from localrun.serve.embeddings import EmbeddingModel, embed, embedding_ask
 from localrun.serve.failures import ApiError
 from localrun.serve.fields import parse_object
 from localrun.serve.guard import Guard, Receive, Rules, Scope, Send
@@ -66,6 +67,10 @@ class Service:
     async def answer(self, ask: Ask, scope: Scope, receive: Receive, send: Send) -> int:
         """Admit, answer, write. Returns the status. Raises `ApiError` where nothing has been written."""
         async with self.pool.use(ask.model) as loaded:
+            if isinstance(loaded.model, EmbeddingModel):
+                raise ApiError(
+                    400, f"{loaded.servable.name} is an embedding model: it generates no text", param="model"
+                )
             form = self._tool_format(ask, loaded)
             n = len(ask.requests)
             self._admit(loaded, n)
@@ -137,6 +142,26 @@ class AnswerEndpoint:
         service.log(f"POST {self._path} {status} {time.perf_counter() - started:.2f} s")
 
 
+class EmbeddingEndpoint:
+    """`/v1/embeddings`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, path, started = self._service, "/v1/embeddings", time.perf_counter()
+        status, headers = 200, {}
+        try:
+            ask = embedding_ask(await _json_body(Request(scope, receive)))
+            async with service.pool.use(ask.model) as loaded:
+                body = await embed(ask, loaded.model, loaded.servable.name)
+        except ApiError as error:
+            status, body, headers = error.status, error.body, error.headers
+        await send_json(send, status, body, headers)
+        service.metrics.responses.labels(path, str(status)).inc()
+        service.log(f"POST {path} {status} {time.perf_counter() - started:.2f} s")
+
+
 async def _json_body(request: Request) -> dict[str, Any]:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -166,6 +191,7 @@ def _routes(service: Service) -> list[Route]:
     return [
         answer("/v1/chat/completions", chat_ask),
         answer("/v1/completions", completion_ask),
+        Route("/v1/embeddings", EmbeddingEndpoint(service), methods=["POST"]),
         get("/v1/models", _models),
         get("/v1/models/{name:path}", _model),
         get("/v1/status", _status),
@@ -199,7 +225,7 @@ def _status(service: Service, _request: Request) -> Response:
         {
             "name": entry.servable.name,
             "bytes": entry.servable.n_bytes,
-            "context": entry.model.info.context_limit,
+            "context": entry.servable.details.get("max_model_len", 0),
             "in_flight": entry.in_flight,
             "loaded_at": entry.loaded_at,
             "last_used": time.time() if entry.users else entry.last_used,

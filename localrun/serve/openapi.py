@@ -135,6 +135,20 @@ def _completion() -> dict[str, Any]:
     }
 
 
+def _embeddings() -> dict[str, Any]:
+    text = {"type": "string", "minLength": 1}
+    return {
+        "type": "object",
+        "required": ["input"],
+        "properties": {
+            "model": {"type": ["string", "null"]},
+            "input": {"anyOf": [text, {"type": "array", "items": text, "minItems": 1, "maxItems": 2048}]},
+            "encoding_format": {"enum": ["float", "base64", None]},
+            "dimensions": _whole(1, 2**20),
+        },
+    }
+
+
 def _error(text: str) -> dict[str, Any]:
     error = {
         "type": "object",
@@ -183,6 +197,7 @@ def description() -> dict[str, Any]:
         "paths": {
             "/v1/chat/completions": {"post": _operation("Answer a conversation.", _chat())},
             "/v1/completions": {"post": _operation("Continue a text.", _completion())},
+            "/v1/embeddings": {"post": _operation("Turn texts into vectors.", _embeddings())},
             "/v1/models": {"get": _operation("The models that are served.")},
             "/v1/models/{name}": {"get": {**_operation("One model."), "parameters": [name]}},
             "/v1/status": {"get": _operation("What is loaded, and what runs.")},

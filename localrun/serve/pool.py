@@ -25,8 +25,14 @@ class RunningAnswer(Protocol):
     def stop(self) -> None: ...
 
 
-class Model(Protocol):
-    """What the server needs of a loaded model: the local responder, or a test's."""
+class Closable(Protocol):
+    """Whatever is loaded: a model that answers, or one that gives vectors."""
+
+    def close(self) -> None: ...
+
+
+class Model(Closable, Protocol):
+    """What the server needs of a model that answers: the local responder, or a test's."""
 
     @property
     def info(self) -> ModelInfo: ...
@@ -36,15 +42,13 @@ class Model(Protocol):
 
     def start(self, request: Request, sink: Any) -> RunningAnswer: ...
 
-    def close(self) -> None: ...
-
 
 @dataclass(frozen=True, slots=True)
 class Servable:
     """A model that can be loaded."""
 
     name: str
-    load: Callable[[], Model]
+    load: Callable[[], Closable]
     """Blocks until the model is in memory. Raises `LocalrunError`."""
     n_bytes: int = 0
     """Memory it takes, contexts included, as far as can be said before."""
@@ -56,7 +60,8 @@ class Loaded:
     """A model in memory."""
 
     servable: Servable
-    model: Model
+    model: Any
+    """A `Model`, or an `EmbeddingModel` (`embeddings`)."""
     loaded_at: float
     last_used: float
     users: int = 0
@@ -152,7 +157,7 @@ class ModelPool:
             self._metrics.loads.labels(servable.name).inc()
             self._metrics.loaded.set(len(self._loaded))
 
-    async def _opened(self, servable: Servable) -> Model:
+    async def _opened(self, servable: Servable) -> Closable:
         while True:
             if self._closed:
                 raise ApiError(503, "the server is stopping", kind="server_error")

@@ -1,0 +1,89 @@
+"""Vectors are those of the model, and a text is never cut."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import openai
+import pytest
+
+from localrun.catalog import ModelFile
+from localrun.gguf import read_header
+from localrun.llama.embedding import EmbeddingContext
+from localrun.llama.model import LlamaModel
+from localrun.local.embedder import is_embedding_model
+from localrun.params import EngineParams
+from localrun.serve.app import ServeOptions
+from localrun.serve.local_models import servable
+from quantize.source import open_source
+from tests.quantize.checkpoint import engine, tiny
+from tests.serve.conftest import Server, running_server
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT that says it wants the mean of its states."""
+    from quantize.metadata import u32
+
+    folder = tmp_path_factory.mktemp("bert")
+    model = open_source(tiny.write_checkpoint(folder / "checkpoint", tiny.load("bert"), tiny.load("tokenizers")))
+    model.metadata["bert.pooling_type"] = u32(1)
+    return engine.write_f32(model, folder / "bert.gguf")
+
+
+@pytest.fixture(scope="module")
+def embedding_server(bert: Path) -> Iterator[Server]:
+    entry = servable(ModelFile(bert, "bert", "file"), EngineParams(threads=1))
+    with running_server([entry], ServeOptions()) as running, Server(running, {}) as server:
+        yield server
+
+
+def test_vectors_are_the_mean_of_the_states_of_transformers(bert: Path) -> None:
+    recorded = tiny.load("bert")
+    prompts = recorded["prompts"]
+    states = np.frombuffer(base64.b64decode(recorded["logits"]), "<f4").reshape(len(prompts), len(prompts[0]), -1)
+    model = LlamaModel.load(bert)
+    context = EmbeddingContext(model, n_ctx=64, threads=1)
+    for prompt, expected in zip(prompts, states.mean(axis=1), strict=True):
+        vector = np.array(context.embed(prompt))
+        np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-3)
+    context.close()
+    model.close()
+
+
+def test_openais_client_gets_vectors_in_both_forms(embedding_server: Server) -> None:
+    create = embedding_server.client().embeddings.create
+    plain = create(model="bert", input=["one", "two", "one"], encoding_format="float")
+    packed = create(model="bert", input="one")  # the client asks for base64 and unpacks it
+    vectors = [np.array(item.embedding) for item in plain.data]
+    assert [item.index for item in plain.data] == [0, 1, 2]
+    assert np.allclose(vectors[0], vectors[2])
+    assert not np.allclose(vectors[0], vectors[1])
+    assert np.isclose(np.linalg.norm(vectors[0]), 1)
+    assert np.allclose(packed.data[0].embedding, vectors[0], atol=1e-6)
+    assert plain.usage.prompt_tokens > packed.usage.prompt_tokens > 0
+
+
+def test_texts_that_are_too_long_are_refused_with_both_numbers(embedding_server: Server) -> None:
+    with pytest.raises(openai.BadRequestError, match=r"input\[1\]: the text has [\d,]+ tokens, the context holds \d+"):
+        embedding_server.client().embeddings.create(model="bert", input=["short", "word " * 2000])
+
+
+def test_each_kind_of_model_refuses_what_it_cannot_do(embedding_server: Server, steady_server: Server) -> None:
+    with pytest.raises(openai.BadRequestError, match="generates no text"):
+        embedding_server.client().chat.completions.create(model="bert", messages=[{"role": "user", "content": "Hi"}])
+    with pytest.raises(openai.BadRequestError, match="tiny has no embeddings"):
+        steady_server.client().embeddings.create(model="tiny", input="Hi")
+    with pytest.raises(openai.BadRequestError, match="dimensions is 3"):
+        embedding_server.client().embeddings.create(model="bert", input="Hi", dimensions=3)
+    for wrong in ("", [], [[1, 2]], ["a", ""], 7):
+        assert embedding_server.post("/v1/embeddings", {"input": wrong}).status_code == 400
+
+
+def test_embedding_models_are_told_by_their_pooling(bert: Path) -> None:
+    assert is_embedding_model(read_header(bert))
