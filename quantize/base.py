@@ -31,7 +31,7 @@ def base_plan(model: Model, output: Path) -> Plan:
         if tensor.source_type in FLOAT_TYPES:
             kinds[tensor.source_type] += tensor.n_values
     common = kinds.most_common(1)[0][0] if kinds else T.F16
-    path = output.with_name(f".{output.name}.base.gguf")
+    path = output.with_name(f"{output.name}.base.gguf")
     return make_plan(model, Recipe(parse_mix(common.name)), path, matrix_names=None)
 
 

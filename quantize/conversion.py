@@ -174,7 +174,7 @@ class Conversion:
         from quantize.importance.collection import collect_default  # loads the engine
 
         identity = hashlib.sha256(self._source_fingerprint(str(self.settings.calibration)).encode()).hexdigest()[:16]
-        kept = self.output.with_name(f".{self.output.name}.{identity}.imatrix.gguf")
+        kept = self.output.with_name(f"{self.output.name}.{identity}.imatrix.gguf")
         if kept.exists():
             self._matrix = read_matrix(kept)
         else:

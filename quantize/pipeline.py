@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from importlib.metadata import version
 
 from quantize import ggml
 from quantize.blocks import ColumnWeights, copy_rows, round_rows
@@ -111,8 +112,8 @@ def run(
     """
     started, cpu = time.monotonic(), time.process_time()
     with ExitStack() as stack:
-        journal, outputs = _open(plan, fingerprint, stack)
         slabs = list(_slabs(plan.files))
+        journal, outputs = _open(plan, _identity(plan, slabs, fingerprint), stack)
         todo = [slab for slab in slabs if slab.number not in journal.done]
         total = sum(slab.n_values for slab in slabs)
         done = total - sum(slab.n_values for slab in todo)
@@ -138,9 +139,9 @@ def run(
     )
 
 
-def _open(plan: Plan, fingerprint: str, stack: ExitStack) -> tuple[Journal, list[PartialFile]]:
+def _open(plan: Plan, identity: str, stack: ExitStack) -> tuple[Journal, list[PartialFile]]:
     """The journal and the partial files, with their headers written; `stack` closes them."""
-    journal = Journal(journal_path(partial_path(plan.files[0].path)), _identity(plan, fingerprint))
+    journal = Journal(journal_path(partial_path(plan.files[0].path)), identity)
     stack.callback(journal.close)
     outputs: list[PartialFile] = []
     try:
@@ -193,8 +194,12 @@ def discard(plan: Plan) -> None:
     journal_path(partial_path(plan.files[0].path)).unlink(missing_ok=True)
 
 
-def _identity(plan: Plan, fingerprint: str) -> str:
+def _identity(plan: Plan, slabs: Sequence[Slab], fingerprint: str) -> str:
+    """A digest of everything that the bytes of the output and the numbers of its slabs depend on."""
     digest = hashlib.sha256(fingerprint.encode())
+    digest.update(version("llama-cpp-python").encode())  # another release may round differently
+    for slab in slabs:
+        digest.update(f"{slab.file} {slab.offset} {slab.stop}\n".encode())
     for file in plan.files:
         digest.update(file.header)
     return digest.hexdigest()

@@ -27,7 +27,7 @@ _EFFORTS = ("fast", "normal", "high")
 
 
 def quantize(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A checkpoint folder, a GGUF file, or a hub id.")],
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A checkpoint folder, a hub id, or a GGUF model.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The file to write.")] = None,
     type_: Annotated[
         str | None, typer.Option("-t", "--type", help="q4_k_m, q8_0, bf16, iq4_xs, …; copy keeps the types.")
@@ -152,11 +152,16 @@ def _refuse_what_is_not_there(size: str | None, bpw: float | None, effort: str) 
 
 
 def _local_source(source: str, *, offline: bool, quiet: bool) -> tuple[Path, str | None]:
-    """The folder or file on this machine, and for a hub id the model's name."""
+    """The folder or file on this machine, and for a hub id the model's name. Other names of models work too."""
     path = Path(source).expanduser()
     hub = _REPO.fullmatch(source)
-    if path.exists() or hub is None:
+    if path.exists() or (hub is None and ":" not in source):
         return path, None
+    if hub is None:
+        from localrun.catalog import resolve
+        from localrun.cli.fetch_progress import fetch_progress
+
+        return resolve(source, offline=offline, progress=fetch_progress(quiet=quiet)).path, None
     from localrun.catalog.hub_cache import find_checkpoint, hub_is_forbidden
     from localrun.errors import ModelNotFoundError
 

@@ -151,6 +151,11 @@ def test_a_hub_id_that_is_not_here_is_a_model_not_found(capsys: Capture) -> None
     assert "owner/absent is not on this machine" in capsys.readouterr().err
 
 
+def test_a_model_s_name_that_is_unknown_is_a_model_not_found(capsys: Capture) -> None:
+    assert quantize("nosuch:1b", "-t", "q4_0", "--offline") == 3
+    assert "nosuch:1b" in capsys.readouterr().err
+
+
 def test_a_checkpoint_in_the_hub_s_cache_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
