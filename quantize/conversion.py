@@ -41,7 +41,7 @@ class Conversion:
         self.source = source
         self.settings = settings
         self.threads = settings.threads or available_cores()
-        self._engine_threads = settings.threads or free_cores()
+        self._engine_threads = self.threads
         model = open_source(source, pre_tokenizer=settings.pre_tokenizer, name=settings.name)
         self._kept_layers: dict[int, int] | None = None
         if settings.prune_layers is not None:
@@ -93,6 +93,7 @@ class Conversion:
             done = self._write(progress)
             quality = None
         else:
+            self._engine_threads = self.settings.threads or free_cores()
             pruned = self._kept_layers is not None
             with base_file(
                 self.model,
