@@ -123,7 +123,8 @@ def _show_result(result: Result, *, as_json: bool, quiet: bool) -> None:
 
         from quantize.report.table import quality_table
 
-        Console(stderr=True).print(quality_table(result.quality))
+        width = None if sys.stderr.isatty() else 120
+        Console(stderr=True, width=width).print(quality_table(result.quality))
     for file in result.files:
         _print(str(file))
 
