@@ -1,7 +1,7 @@
 """One vector for a text, from a model that was made for it.
 
-Knows llama.cpp's contexts for embeddings; knows no text. Invariants: a text is computed whole or refused, and the pooling is
-the model's own, never one that was guessed.
+Knows llama.cpp's contexts for embeddings; knows no text. Invariants: a text is computed whole or refused, and it is the
+model's own pooling, never one that was guessed.
 """
 
 from __future__ import annotations
