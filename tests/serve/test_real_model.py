@@ -115,10 +115,10 @@ def test_a_prompt_that_is_too_long_is_400_with_both_numbers(real_server: Server)
 
 
 def test_a_tool_must_be_called_with_arguments_that_fit(real_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(responder(real_server).__dict__, "template", ChatTemplate(TEMPLATE))
-    responder(real_server).__dict__.pop("_encoder", None)
+    prompts = responder(real_server)._prompts
+    monkeypatch.setitem(prompts.__dict__, "template", ChatTemplate(TEMPLATE))
+    monkeypatch.setattr(prompts, "_encoder", None)
     told = ask(real_server, "Weather in Rome?", tools=TOOLS, tool_choice="required", max_tokens=60)
-    responder(real_server).__dict__.pop("_encoder", None)
     [call] = told.choices[0].message.tool_calls
     arguments = json.loads(call.function.arguments)
     assert call.function.name in ("weather", "time")
