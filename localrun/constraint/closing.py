@@ -3,7 +3,7 @@
 Knows JSON's punctuation and llguidance's matcher; knows no schema. The way is found greedily on a copy of the matcher:
 take what the grammar forces, else the first byte of an order of preference that closes strings, objects and arrays
 before it opens anything. It is short, not always the shortest. Invariant: what is returned leads to a state where the
-output may end, because the matcher itself took every byte of it; the search stops after `MAX_BYTES`.
+output may end, because the matcher itself took every byte of it; the search stops after `MAX_CHOICES` choices.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from localrun.constraint.json_state import JsonState
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-MAX_BYTES = 4096
-"""Values that need more than this to be closed are not closed."""
+MAX_CHOICES = 300
+"""Bytes that are chosen, not forced, on the way; values that need more are not closed."""
 _BYTES_PER_TOKEN = 16  # no vocabulary averages more; a completion of more bytes needs too many tokens
 
 _PRINTABLE = bytes(range(0x20, 0x7F))
@@ -25,27 +25,29 @@ _CONTINUATION = bytes(range(0x80, 0xC0))  # the rest of a character that the las
 _REST = bytes(range(256))
 # Outside a string: close, separate, then the shortest values; what opens a container comes last.
 _OUTSIDE = bytes(dict.fromkeys(b'}],:0123456789nft"eul-.' + _PRINTABLE.translate(None, b"[{ ") + b"[{ \n" + _REST))
-# Inside a string: end it; else go on with something unremarkable.
-_INSIDE = bytes(dict.fromkeys(b'"' + _CONTINUATION + b"a0 -:.T@Zn" + _PRINTABLE + _REST))
+# Inside a string: end it; else go on, each time with another character, since a pattern may wait for a certain one.
+_UNREMARKABLE = bytes(dict.fromkeys(b"ab0-1 c:d.2eT/f@Z3n_" + _PRINTABLE.translate(None, b'"')))
 
 
 def short_completion(
     matcher: LLMatcher, tokenizer: LLTokenizer, byte_tokens: Mapping[int, int], state: JsonState, max_tokens: int
 ) -> list[int] | None:
-    """Tokens that complete the output, or None if no way of at most `MAX_BYTES` was found.
+    """Tokens that complete the output, or None if no way with at most `MAX_CHOICES` choices was found.
 
     `matcher` is left as it is; `state` is where the output has come to; `byte_tokens` maps a byte to the token that is
     just it. The search also stops when it is plain that more than `max_tokens` tokens would be needed.
     """
     probe = matcher.deep_copy()
     added = bytearray()
-    limit = min(MAX_BYTES, _BYTES_PER_TOKEN * max_tokens)
+    choices = 0
     while not probe.is_accepting():
-        if len(added) > limit:
-            return None
-        step = probe.compute_ff_bytes() or _preferred(probe, byte_tokens, state)
+        step = probe.compute_ff_bytes()
+        if not step:
+            choices += 1
+            step = _preferred(probe, byte_tokens, state, choices)
         tokens = _tokens(tokenizer, step, byte_tokens)
-        if not tokens or probe.try_consume_tokens(tokens) != len(tokens):
+        too_far = choices > MAX_CHOICES or len(added) > _BYTES_PER_TOKEN * max_tokens
+        if too_far or not tokens or probe.try_consume_tokens(tokens) != len(tokens):
             return None
         added += step
         state = state.after(step)
@@ -53,9 +55,13 @@ def short_completion(
     return tokens if matcher.validate_tokens(tokens) == len(tokens) else None
 
 
-def _preferred(probe: LLMatcher, byte_tokens: Mapping[int, int], state: JsonState) -> bytes:
+def _preferred(probe: LLMatcher, byte_tokens: Mapping[int, int], state: JsonState, turn: int) -> bytes:
     """The first byte in order of preference that may come next; nothing if none may."""
-    for byte in _INSIDE if state.in_string else _OUTSIDE:
+    order = _OUTSIDE
+    if state.in_string:
+        turn %= len(_UNREMARKABLE)
+        order = b'"' + _UNREMARKABLE[turn:] + _UNREMARKABLE[:turn] + _CONTINUATION + _REST
+    for byte in order:
         token = byte_tokens.get(byte)
         if token is not None and probe.validate_tokens([token]) == 1:
             return bytes([byte])

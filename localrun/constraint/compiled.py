@@ -131,6 +131,10 @@ class TextAcceptor:
     def accepts(self, text: str) -> bool:
         return self.reach(text) is None
 
+    def prefix_fits(self, data: bytes) -> bool:
+        """Whether some derived text begins with these bytes."""
+        return self._start.deep_copy().try_consume_tokens(list(data)) == len(data)
+
     def reach(self, text: str) -> int | None:
         """None for a derived text; else how many of its bytes fit (all of them if it only stops too early)."""
         matcher = self._start.deep_copy()

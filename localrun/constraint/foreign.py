@@ -23,11 +23,15 @@ _stack_size_lock = threading.Lock()
 
 
 def parser_limits() -> LLParserLimits:
-    """Limits for large schemas and vocabularies: about twenty times llguidance's own."""
+    """Limits for large schemas and vocabularies: twenty to a hundred times llguidance's own."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(
-        initial_lexer_fuel=20_000_000, step_lexer_fuel=5_000_000, step_max_items=1_000_000, verbose_errors=False
+        max_items_in_row=200_000,
+        initial_lexer_fuel=20_000_000,
+        step_lexer_fuel=5_000_000,
+        step_max_items=1_000_000,
+        verbose_errors=False,
     )
 
 

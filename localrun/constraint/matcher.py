@@ -140,7 +140,7 @@ class TokenMatcher:
         tables = self._tables
         completion = short_completion(self._inner, tables.tokenizer, tables.byte_tokens, self._states[-1], budget)
         if not completion:
-            watch.next_look = budget - 1
+            watch.next_look = budget - _STRIDE
             return None
         if watch.length is not None:
             watch.largest_jump = max(watch.largest_jump, len(completion) - watch.length)

@@ -47,8 +47,17 @@ def build_tokenizer(table: TokenTable, pieces: Sequence[bytes], no_text: Sequenc
     for token in no_text:
         tokens[token] = _SPECIAL + (tokens[token] or b"<%d>" % token)
     eog = sorted(table.eog_ids) or [no_text[0] if no_text else 0]
-    wrapper = _Wrapper(tokens, eog[0], list(no_text), lambda text: table.encode(text))
-    return LLTokenizer(wrapper, eos_token=eog, slices=[_STRING_SLICE])  # type: ignore[arg-type]
+
+    def encode(text: bytes) -> list[int]:
+        found = table.encode(text)
+        # llguidance takes it that tokens give back their text; some vocabularies put a space in front.
+        if b"".join(pieces[token] for token in found) == text:
+            return found
+        return tokenizer.greedy_tokenize(text.decode("utf-8", "ignore"))
+
+    wrapper = _Wrapper(tokens, eog[0], list(no_text), encode)
+    tokenizer = LLTokenizer(wrapper, eos_token=eog, slices=[_STRING_SLICE])  # type: ignore[arg-type]
+    return tokenizer
 
 
 def control_tokens(table: TokenTable, pieces: Sequence[bytes]) -> list[int]:

@@ -169,15 +169,16 @@ class RandomGrammars:
 def test_random_grammars_give_the_same_verdicts(seed: int) -> None:
     source = RandomGrammars(seed)
     jobs = [source.job() for _ in range(300)]
-    compared = 0
+    compared = refused_alone = 0
     for (grammar, texts), expected in zip(jobs, llama_verdicts(jobs), strict=True):
         try:
             acceptor = compile_gbnf(grammar, "g").acceptor
         except ConstraintError as error:
             # llama.cpp overlooks left recursion behind a rule that may be empty only through another one.
-            assert expected is None or "left recursion" in str(error), grammar
+            refused_alone += expected is not None and "left recursion" not in str(error)
             continue
         if expected is not None:
             assert [acceptor.accepts(text) for text in texts] == expected, grammar
             compared += 1
     assert compared > 100
+    assert refused_alone == 0

@@ -22,9 +22,14 @@ def compile_schema(text: str, name: str, *, lenient: bool = False, pretty: bool 
     """Read a schema and compile it. Raises `ConstraintError` with the place in the text or the JSON pointer."""
     from llguidance import LLMatcher
 
-    document = load(text, name or "schema")
-    expander = Expander(document, lenient=lenient, string_is_empty=is_empty)
-    lark = LLMatcher.grammar_from_lark(_grammar(document, expander, pretty=pretty))
+    try:
+        document = load(text, name or "schema")
+        expander = Expander(document, lenient=lenient, string_is_empty=is_empty)
+        lark = LLMatcher.grammar_from_lark(_grammar(document, expander, pretty=pretty))
+    except RecursionError as error:
+        raise ConstraintError(
+            f"{name or 'schema'}: the schema is nested too deep, or combines too many others"
+        ) from error
     notes = tuple(f"at {pointer or '(root)'}: {note}" for pointer, note in expander.notes.items())
     return Grammar(lark, TextAcceptor(lark, document.name), FinalCheck(document), json=True, notes=notes)
 
@@ -35,8 +40,6 @@ def _grammar(document: Document, expander: Expander, *, pretty: bool) -> str:
         text = ValueWriter(expander, pretty=pretty).grammar(expander.expr(""))
     except Unenforceable as error:
         raise document.error(error.pointer, error.problem, hint) from error
-    except RecursionError as error:
-        raise ConstraintError(f"{document.name}: the schema combines too many others in one place") from error
     if not text:
         raise ConstraintError(f"{document.name}: no value satisfies the schema", hint="some of its bounds contradict")
     return text

@@ -6,6 +6,7 @@ sequence that has been begun can always be finished.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 from localrun.constraint.gbnf.regular import repeat_suffix
@@ -31,6 +32,7 @@ class RuleSet:
     raw: dict[str, str] = field(default_factory=dict)
     """Bodies that are written as they are: nested JSON schemas and parametric rules."""
     _names: dict[str, str] = field(default_factory=dict)  # definition of a terminal: its name
+    _leaves: dict[str, str] = field(default_factory=dict)  # body that is written as it is: its name
 
     def terminal(self, definition: str) -> str:
         """The name of a terminal with this definition."""
@@ -38,15 +40,14 @@ class RuleSet:
 
     def literal(self, text: str) -> str:
         """The name of a terminal that is just this text."""
-        return self.terminal(f"/{literal_regex(text)}/")
+        return self.terminal(json.dumps(text))
 
     def leaf(self, body: str) -> str:
         """The name of a rule whose body is written as it is."""
-        name = next((name for name, known in self.raw.items() if known == body), None)
-        if name is None:
-            name = f"w{len(self.raw)}"
-            self.raw[name] = body
-        return name
+        if body not in self._leaves:
+            self._leaves[body] = self.reserve("w")
+            self.raw[self._leaves[body]] = body
+        return self._leaves[body]
 
     def reserve(self, letter: str) -> str:
         """A new name for a rule that will be written as it is."""
@@ -74,8 +75,10 @@ class RuleSet:
         return all(part.low == 0 or part.symbol not in self.rules or part.symbol in found for part in option)
 
     def text(self, start: str) -> str:
-        """The grammar from `start`, without what derives nothing and without what is not reached."""
+        """The grammar from `start`, without what derives nothing and what is not reached; empty if nothing is left."""
         alive = self.derives()
+        if start not in alive:
+            return ""
         lines = [f"start: {start}"]
         seen, todo = {start}, [start]
         while todo:

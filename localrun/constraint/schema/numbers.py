@@ -1,27 +1,32 @@
-"""Numbers as JSON writes them: from a shape to terminals and leaves.
+"""Numbers as JSON writes them: from a shape to a terminal, or to a leaf for multiples.
 
-Knows decimal notation; leaves ranges and multiples to llguidance's own number grammar. Invariant: integers have at most
-19 digits and numbers without bounds a short exponent, so no number is read as infinite.
+Knows decimal notation. Ranges are written as regular expressions of our own, compared digit by digit, since
+llguidance's (1.9) takes 0 for a number in (0, 0.5]; multiples are left to it. Invariant: a number in a range is written
+without an exponent, an integer has at most 19 digits, and no number is read as infinite.
 """
 
 from __future__ import annotations
 
 import json
 from decimal import Decimal
+from fractions import Fraction
 
 from localrun.constraint.schema.expr import Num
 from localrun.constraint.schema.grammar import RuleSet
 
 _INTEGER = r"/-?(?:0|[1-9][0-9]{0,18})/"
 _NUMBER = r"/-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,16})?(?:[eE][\-+]?[0-9]{1,2})?/"
-_DECIMAL = r"/-?(?:0|[1-9][0-9]{0,16})(?:\.[0-9]{1,16})?/"  # below 10^17, whatever it is
-_FRACTION = r"/-?(?:0|[1-9][0-9]{0,14})\.[0-9]{0,14}[1-9]/"
-_LARGEST = Decimal(10) ** 18
-"""Bounds up to here are exact in llguidance (64-bit integers)."""
+_SHORT = r"/-?(?:0|[1-9][0-9]{0,16})(?:\.[0-9]{1,16})?/"  # below 10^17, whatever it is
+_WHOLE_ONLY = r"/-?[0-9]+/"
+_FRACTION_ONLY = r"/-?[0-9]+\.[0-9]*[1-9][0-9]*/"
+_FRACTION = r"(?:\.[0-9]{1,16})?"
+_REST = r"[0-9]{0,16}"
+_LONGEST = 17  # digits before the point
+_LARGEST = Decimal(10) ** 17
 
 
 class NumberTooLarge(Exception):
-    """A bound that llguidance cannot take."""
+    """A bound that cannot be enforced."""
 
 
 def symbol(shape: Num, rules: RuleSet) -> str:
@@ -29,35 +34,114 @@ def symbol(shape: Num, rules: RuleSet) -> str:
     if shape.values is not None:
         return rules.terminal("/" + "|".join(sorted(map(_literal, shape.values))) + "/")
     low, high = _useful(shape.low, low=True), _useful(shape.high, low=False)
-    if shape.whole is False:
-        if low is not None or high is not None or shape.multiple_of is not None:
-            raise NumberTooLarge("numbers with a fraction cannot be bounded at the same time")
-        return rules.terminal(_FRACTION)
-    if low is None and high is None and shape.multiple_of is None:
-        bounded = shape.low is not None or shape.high is not None
-        return rules.terminal(_INTEGER if shape.whole else _DECIMAL if bounded else _NUMBER)
-    leaf: dict[str, object] = {"type": "integer" if shape.whole else "number"}
-    if low is not None:
-        leaf["exclusiveMinimum" if shape.low_open else "minimum"] = _plain(low)
-    if high is not None:
-        leaf["exclusiveMaximum" if shape.high_open else "maximum"] = _plain(high)
     if shape.multiple_of is not None:
-        leaf["multipleOf"] = _plain(shape.multiple_of)
-    leaf["x-guidance"] = {"whitespace_flexible": False}
-    return rules.leaf(f"%json {json.dumps(leaf)}")
+        return rules.leaf(_multiples(shape, low, high))
+    if low is not None or high is not None:
+        definition = _range(low, shape.low_open, high, shape.high_open)
+    else:
+        bounded = shape.low is not None or shape.high is not None
+        definition = _INTEGER if shape.whole else _SHORT if bounded or shape.whole is False else _NUMBER
+    if shape.whole is not None:
+        definition = f"({definition}) & {_WHOLE_ONLY if shape.whole else _FRACTION_ONLY}"
+    return rules.terminal(definition)
 
 
 def _useful(bound: Decimal | None, *, low: bool) -> Decimal | None:
-    """The bound, or None where our numbers of at most 19 digits are inside it anyway."""
-    if bound is None or abs(bound) <= _LARGEST:
+    """The bound, or None where every number that is written is inside it anyway."""
+    if bound is None or abs(bound) < _LARGEST:
         return bound
     if (bound < 0) == low:
         return None
-    raise NumberTooLarge(f"the bound {bound:g} is beyond 10^18")
+    raise NumberTooLarge(f"the bound {bound:g} is beyond 10^17")
 
 
-def _plain(value: Decimal) -> int | float:
-    return int(value) if value == value.to_integral_value() else float(value)
+def _range(low: Decimal | None, low_open: bool, high: Decimal | None, high_open: bool) -> str:
+    """The numbers between two bounds: those from zero on, and those below it."""
+    parts = []
+    if high is None or high > 0 or (high == 0 and not high_open):
+        conditions = []
+        if low is not None and low >= 0:
+            conditions.append(_at_least(low, low_open))
+        if high is not None:
+            conditions.append(_at_most(high, high_open))
+        parts.append(_signed("", conditions or [_at_least(Decimal(0), False)]))
+    if low is None or low < 0:
+        # -0 is not written: it equals 0, which the other part has.
+        conditions = [_at_least(-high, high_open) if high is not None and high < 0 else _at_least(Decimal(0), True)]
+        if low is not None:
+            conditions.append(_at_most(-low, low_open))
+        parts.append(_signed("-", conditions))
+    return " | ".join(parts)
+
+
+def _signed(sign: str, conditions: list[str]) -> str:
+    return " & ".join(f"/{sign}(?:{condition})/" for condition in conditions)
+
+
+def _digits(value: Decimal) -> tuple[str, str]:
+    """The digits before and after the point, the latter without zeros at the end."""
+    whole, _, fraction = f"{value:f}".partition(".")
+    return whole.lstrip("0") or "0", fraction.rstrip("0")
+
+
+def _at_least(bound: Decimal, is_open: bool) -> str:
+    """Numbers from `bound` (not below 0) on, or above it, as a regular expression over their digits."""
+    whole, fraction = _digits(bound)
+    n = len(whole)
+    options = [f"[1-9][0-9]{{{n},{_LONGEST}}}{_FRACTION}"]
+    for i, digit in enumerate(whole):
+        if digit < "9":
+            options.append(f"{whole[:i]}[{int(digit) + 1}-9][0-9]{{{n - 1 - i}}}{_FRACTION}")
+    for j, digit in enumerate(fraction):
+        if digit < "9":
+            options.append(rf"{whole}\.{fraction[:j]}[{int(digit) + 1}-9]{_REST}")
+    point = rf"{whole}\.{fraction}"
+    if is_open:
+        options.append(rf"{point}{_REST}[1-9]{_REST}")
+    else:
+        options.append(f"{point}{_REST}" if fraction else f"{whole}{_FRACTION}")
+    return "|".join(options)
+
+
+def _at_most(bound: Decimal, is_open: bool) -> str:
+    """Numbers from 0 up to `bound`, or below it, as a regular expression over their digits."""
+    whole, fraction = _digits(bound)
+    n = len(whole)
+    options = [f"(?:0|[1-9][0-9]{{0,{n - 2}}}){_FRACTION}"] if n > 1 else []
+    for i, digit in enumerate(whole):
+        least = 1 if i == 0 and n > 1 else 0
+        if int(digit) > least:
+            options.append(f"{whole[:i]}[{least}-{int(digit) - 1}][0-9]{{{n - 1 - i}}}{_FRACTION}")
+    for j, digit in enumerate(fraction):
+        before = rf"{whole}\.{fraction[:j]}" if j else whole
+        options.append(before)
+        if digit > "0":
+            options.append(rf"{whole}\.{fraction[:j]}[0-{int(digit) - 1}]{_REST}")
+    if not is_open:
+        options.append(rf"{whole}\.{fraction}0{{0,16}}" if fraction else rf"{whole}(?:\.0{{1,16}})?")
+    return "|".join(options) or r"[^\x{0}-\x{10ffff}]"
+
+
+def _multiples(shape: Num, low: Decimal | None, high: Decimal | None) -> str:
+    """llguidance's own number grammar, with bounds moved to the nearest multiple so that they are never open."""
+    assert shape.multiple_of is not None
+    if shape.whole is False:
+        raise NumberTooLarge("multiples that are no integers cannot be enforced")
+    step = Fraction(shape.multiple_of)
+    leaf: dict[str, object] = {"type": "integer" if shape.whole else "number", "multipleOf": _plain(shape.multiple_of)}
+    if low is not None:
+        first = -(-Fraction(low) // step) * step
+        leaf["minimum"] = _plain(first + step if shape.low_open and first == Fraction(low) else first)
+    if high is not None:
+        last = Fraction(high) // step * step
+        leaf["maximum"] = _plain(last - step if shape.high_open and last == Fraction(high) else last)
+    leaf["x-guidance"] = {"whitespace_flexible": False}
+    return f"%json {json.dumps(leaf)}"
+
+
+def _plain(value: Decimal | Fraction) -> int | float:
+    exact = Fraction(value)
+    return int(exact) if exact.denominator == 1 else float(exact)
 
 
 def _literal(value: Decimal) -> str:

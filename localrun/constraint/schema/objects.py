@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_PATTERNS = 4  # patterns of property names in one object; each doubles the classes of names
 _MAX_STATES = 20_000  # states of counting properties beside their order
-_CHUNK = 16  # optional properties that one rule lists before it refers to the next
+_CHUNK = 8  # optional properties that one rule lists before it refers to the next
 
 
 @dataclass(frozen=True, slots=True)

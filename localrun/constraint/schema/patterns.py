@@ -208,10 +208,8 @@ class _Parser:
             raise PatternError(f"has an escape without its {size} hexadecimal digits")
         self.pos += size
         code = int(digits, 16)
-        low = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})").match(self.text, self.pos)
-        if 0xD800 <= code <= 0xDBFF and low is not None:
-            self.pos = low.end()
-            code = 0x10000 + ((code - 0xD800) << 10) + (int(low.group(1), 16) - 0xDC00)
+        if 0xD800 <= code <= 0xDFFF:
+            raise PatternError("writes a character as two surrogates; write the character itself")
         return ((code, code),)
 
     def _peek(self) -> str:

@@ -35,9 +35,11 @@ class FinalCheck:
         """Raise `InvalidOutputError` with the place and the reason if `text` does not satisfy the schema."""
         try:
             value = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
+            fault = self._first_fault(value)
+        except json.JSONDecodeError as error:
             raise InvalidOutputError(f"the output is no JSON: {error}") from error
-        fault = self._first_fault(value)
+        except RecursionError as error:
+            raise InvalidOutputError("the output is nested too deep to be validated") from error
         if fault is not None:
             pointer = "".join(f"/{escape(str(part))}" for part in fault.absolute_path)
             raise InvalidOutputError(f"the output violates the schema at {pointer or '(root)'}: {fault.message[:200]}")

@@ -53,7 +53,7 @@ class ValueWriter:
             self.rules.rules[self._names[expr, depth]] = options
             if len(self.rules.rules) > MAX_RULES:
                 raise Unenforceable("", f"the schema needs more than {MAX_RULES} rules")
-        return self.rules.text(start) if start in self.rules.derives() else ""
+        return self.rules.text(start)
 
     def value(self, expr: Expr, depth: int) -> str:
         """The name of the rule for an expression at a depth."""
