@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from localrun.gguf import fingerprint
 from localrun.hardware import bandwidth
 from localrun.hardware.correction import learn, memory_correction
 from localrun.hardware.machine import Machine, this_machine
@@ -18,7 +19,9 @@ from localrun.hardware.tuning import (
     load_tuning,
     save_speed,
     save_tuning,
+    tuned_for,
 )
+from tests.gguf.writer import write_gguf
 
 TUNED = TunedSettings(flash_attention=False, threads=2, threads_prefill=4, n_ubatch=256)
 SPEED = MeasuredSpeed(decode_tps=101.5, depth=512, prefill_tps=400, prompt=512)
@@ -40,6 +43,15 @@ def test_another_machine_or_engine_knows_nothing_of_it(monkeypatch: pytest.Monke
     assert load_tuning("f" * 32) is None
     save_speed("f" * 32, SPEED)
     assert load_tuning("f" * 32) is None, "what the first machine found is not kept under the second one's name"
+
+
+def test_settings_are_found_by_the_models_file(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf")
+    assert tuned_for(tmp_path / "nothing.gguf") is None, "where nothing was measured, no file is opened"
+    assert tuned_for(path) is None
+    save_tuning(fingerprint(path), TUNED)
+    assert tuned_for(path) == TUNED
+    assert tuned_for(write_gguf(tmp_path / "other.gguf", {"general.name": "other"})) is None
 
 
 @pytest.mark.parametrize(
