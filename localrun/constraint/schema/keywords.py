@@ -216,7 +216,7 @@ class Expander:
         """The keywords of a schema that say something, companions under the name of their leader."""
         found = []
         for name in schema:
-            if name in ANNOTATIONS:
+            if name in ANNOTATIONS or name.startswith("x-"):
                 continue
             leader = _COMPANIONS.get(name)
             if leader is not None:
