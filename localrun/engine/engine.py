@@ -354,7 +354,7 @@ class Engine:
         """Add one token; returns why the sequence ends with it, if it does."""
         constrained = sequence.matcher is not None and sequence.output.constrained
         sequence.tokens.append(token)
-        sequence.n_generated += 1
+        sequence.generated.append(token)
         sequence.output.push(token, self._table.piece(token), self._table.is_control(token))
         if sequence.output.stopped is not None:
             return "stop_string"
@@ -449,7 +449,7 @@ class Engine:
         sequence.notify(
             Finished(
                 reason=reason,
-                tokens=tuple(sequence.tokens[sequence.n_prompt :]),
+                tokens=tuple(sequence.generated),
                 n_prompt=sequence.n_prompt,
                 n_cached_ram=sequence.n_cached_ram,
                 n_cached_disk=sequence.n_cached_disk,

@@ -50,7 +50,8 @@ class Sequence:
     sampler: Sampler | None = None
     slot: int = -1
     n_computed: int = 0
-    n_generated: int = 0
+    generated: list[int] = field(default_factory=list)
+    """Everything that was generated or forced, also what a shift has dropped from `tokens` since."""
     n_cached_ram: int = 0
     n_cached_disk: int = 0
     n_draft: int = 0
@@ -85,8 +86,8 @@ class Sequence:
         return self.n_cached_ram + self.n_cached_disk
 
     @property
-    def generated(self) -> list[int]:
-        return self.tokens[self.n_prompt :]
+    def n_generated(self) -> int:
+        return len(self.generated)
 
     @property
     def cacheable(self) -> bool:

@@ -239,6 +239,8 @@ class LocalResponder:
         return constraint.choice_scores(table, score)
 
     def cancel(self, sequence: Sequence) -> None:
+        """End a sequence soon, also one that has not been submitted yet."""
+        sequence.cancelled = True
         if self._worker is not None:
             self._worker.cancel(sequence)
 
