@@ -96,7 +96,7 @@ def _plot(group: str, figures: Sequence[Figure]) -> str:
         value = top * step / 4
         marks.append(
             f"<line x1='{_LEFT}' x2='{_W - 16}' y1='{py(value):.1f}' y2='{py(value):.1f}' stroke='#8884' />"
-            f"<text x='{_LEFT - 6}' y='{py(value) + 4:.1f}' text-anchor='end'>{escape(quantity(value, unit))}</text>"
+            f"<text x='{_LEFT - 6}' y='{py(value) + 4:.1f}' text-anchor='end'>{escape(_tick(value, unit))}</text>"
         )
     axis = escape(_AXES.get(group, "requests a second"))
     marks.append(f"<text x='{(_LEFT + _W) / 2:.0f}' y='{_H - 3}' text-anchor='middle'>{axis}</text>")
@@ -104,8 +104,13 @@ def _plot(group: str, figures: Sequence[Figure]) -> str:
     return (
         f"<figure><svg width='{_W}' height='{_H}' viewBox='0 0 {_W} {_H}' role='img' aria-label='{title}'>"
         f"<polyline points='{points}' fill='none' stroke='#3b6fb5' stroke-width='1.5'/>{''.join(marks)}</svg>"
-        f"<figcaption>{title}</figcaption></figure>"
+        f"<figcaption>{title}{'' if unit == 's' else f', {escape(unit)}'}</figcaption></figure>"
     )
+
+
+def _tick(value: float, unit: str) -> str:
+    """A label of the axis: times with their unit, other figures without it, as it stands below the plot."""
+    return quantity(value, unit) if unit == "s" and value else f"{value:,.3g}"
 
 
 def _changes(comparison: Comparison) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -131,3 +133,5 @@ def test_the_page_is_complete_and_escapes_foreign_text() -> None:
     assert page.count("<svg") == 1
     assert "http" not in page.replace("http://www.w3.org", "")
     assert page.rstrip().endswith("</html>")
+    (picture,) = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    ElementTree.fromstring(picture)
