@@ -26,6 +26,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "generate": Command("generate", "generate", "Answer a prompt, or a batch of them, to stdout."),
+    "chat": Command("chat", "chat", "Chat with a model, on the full screen or line by line."),
     "pull": Command("models", "pull", "Fetch models."),
     "list": Command("models", "list_", "List the models on this machine, or those that could be fetched."),
     "show": Command("models", "show", "Show what a model is."),
@@ -37,6 +38,8 @@ COMMANDS: dict[str, Command] = {
     "ps": Command("ps", "ps", "Show the running servers and the models they have in memory."),
     "bench": Command("bench", "bench", "Measure how fast a model is here, and find its best settings."),
     "doctor": Command("doctor", "doctor", "Check what works here, and how to fix what does not."),
+    "sessions": Command("sessions", "commands", "Saved chats: list, search, show, export, delete.", group=True),
+    "grammar": Command("grammar", "commands", "Ready grammars and schemas: list, show, check.", group=True),
     "tokenize": Command("tokenize", "tokenize", "Show the token ids, pieces and count of a text."),
 }
 

@@ -239,3 +239,17 @@ def _marked(text: str, found: bool) -> str:
     if found and sys.stdout.isatty():
         return typer.style(_safe(text), bold=True)
     return _safe(text)
+
+
+commands = {
+    "ls": ls,
+    "search": search,
+    "show": show,
+    "export": export,
+    "import": import_,
+    "rm": rm,
+    "restore": restore,
+    "rename": rename,
+    "pin": pin,
+    "check": check,
+}

@@ -7,7 +7,7 @@ it, a context is never promised that memory cannot hold, and every step down (fe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localrun.errors import DoesNotFitError, ModelFileError
@@ -16,6 +16,7 @@ from localrun.hardware.correction import learn, memory_correction
 from localrun.hardware.cpu import physical_cores, usable_cpus
 from localrun.hardware.planner import LoadPlan, Planner, n_sequences
 from localrun.hardware.shape import model_shape
+from localrun.hardware.tuning import tuned_for
 from localrun.llama.buffers import buffer_sizes
 from localrun.llama.context import ContextOptions, LlamaContext
 from localrun.llama.devices import gpu_devices, gpu_is_compiled_in
@@ -24,6 +25,19 @@ from localrun.params import EngineParams
 from localrun.responder import Warning_
 
 _SMALLEST_START = 512
+
+
+def with_tuning(params: EngineParams, path: Path) -> tuple[EngineParams, int]:
+    """The parameters with what `bench --tune` found for this model here, and how many threads decode best.
+
+    What the caller asked for stays as it is. The count of threads is an upper end: the load may ask for fewer.
+    """
+    tuned = tuned_for(path)
+    if tuned is None:
+        return params, physical_cores()
+    flash = params.flash_attention if params.flash_attention is not None else tuned.flash_attention
+    n_ubatch = tuned.n_ubatch if params.n_ubatch == EngineParams().n_ubatch else params.n_ubatch
+    return replace(params, flash_attention=flash, n_ubatch=n_ubatch), max(1, tuned.threads)
 
 
 @dataclass(slots=True)

@@ -24,13 +24,13 @@ from localrun.engine.speculative import Drafter, NgramDrafter
 from localrun.engine.threads import ThreadGovernor
 from localrun.engine.worker import EngineWorker
 from localrun.gguf import GGUFHeader, known_sha256, read_header
-from localrun.hardware.cpu import physical_cores, usable_cpus
+from localrun.hardware.cpu import usable_cpus
 from localrun.hardware.load import LoadProbe
 from localrun.llama.context import LlamaContext
 from localrun.local.answer import Answer, Sink
 from localrun.local.constraining import RequestConstraint, Vocabularies, checked_constraint
 from localrun.local.drafting import DraftModel
-from localrun.local.loading import Loaded, load_model, open_context, plan_context
+from localrun.local.loading import Loaded, load_model, open_context, plan_context, with_tuning
 from localrun.local.output import AnswerOutput
 from localrun.local.prompts import Encoded, Prompts
 from localrun.local.reuse import cache_budget, cache_identity
@@ -59,8 +59,8 @@ class LocalResponder:
     ) -> None:
         """Checks the file, then starts to load it. Raises `ModelFileError` or `DoesNotFitError`."""
         self._file = file
-        self._params = params or EngineParams()
         self._header: GGUFHeader = read_header(file.path)
+        self._params, cores = with_tuning(params or EngineParams(), file.path)
         self._prompts = Prompts(self._header, file.name)
         self._plan = plan_context(self._header, self._params)
         self._on_load = on_load
@@ -73,7 +73,6 @@ class LocalResponder:
         self._engine: Engine | None = None
         self._draft: DraftModel | None = None
         # Made early: its first look at the load spans the time it takes to load the model.
-        cores = physical_cores()
         n_prefill = min(usable_cpus(), 2 * cores)
         self._governor = ThreadGovernor(cores, LoadProbe().others, fixed=self._params.threads, n_prefill=n_prefill)
         self._loaded: Future[Loaded] = Future()
