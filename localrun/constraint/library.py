@@ -53,7 +53,9 @@ def read(path: Path) -> Entry:
 
 
 def _read_grammar(path: Path, text: str) -> Entry:
-    purpose, accepted, rejected = "", [], []
+    purpose = ""
+    accepted: list[str] = []
+    rejected: list[str] = []
     for line in text.splitlines():
         label, _, rest = line.removeprefix("# ").partition(": ")
         if line.startswith("# purpose: "):
