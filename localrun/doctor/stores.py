@@ -12,9 +12,13 @@ from urllib.parse import quote
 from localrun.catalog.local import PLACES, LocalModel, local_models
 from localrun.catalog.storage import human_size
 from localrun.doctor.finding import Finding
+from localrun.engine.kv_store import damaged_blocks
 from localrun.errors import ModelFileError
 from localrun.gguf import fingerprint
 from localrun.paths import default_paths
+
+_SHOWN = 3
+"""Damaged blocks named one by one."""
 
 
 def look_at_stores() -> Iterator[Finding]:
@@ -104,6 +108,8 @@ def look_at_caches() -> Iterator[Finding]:
     broken = [file for file in paths.tuning.glob("*.json") if not _is_json(file)]
     for file in broken:
         yield Finding("cache", "warning", f"{file} is damaged", f"rm {file}")
+    for block in damaged_blocks(paths.kv_blocks)[:_SHOWN]:
+        yield Finding("cache", "warning", f"{block} is no whole block of the prefix cache", f"rm {block}")
     parts = [file for file in paths.models.rglob("*.part") if file.is_file()]
     if parts:
         size = human_size(sum(file.stat().st_size for file in parts))

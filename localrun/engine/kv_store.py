@@ -272,6 +272,27 @@ def folder_size(root: Path) -> int:
     return sum(model.n_bytes for model in stored_models(root))
 
 
+def damaged_blocks(root: Path, most: int = 10_000) -> list[Path]:
+    """Blocks whose size is not the one that their header tells, among the `most` first; they are never used."""
+    blocks = [path for model in stored_models(root) for path, _ in _blocks(model.folder)]
+    return [path for path in blocks[:most] if not _has_its_size(path)]
+
+
+def _has_its_size(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEADER.size)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:  # another process has evicted it
+        return True
+    except OSError:
+        return False
+    if len(head) < _HEADER.size:
+        return False
+    magic, n_tokens, _, n_payload = _HEADER.unpack(head)
+    return bool(magic == _MAGIC and size == _HEADER.size + 4 * n_tokens + n_payload)
+
+
 def evict(root: Path, target_bytes: int) -> int:
     """Delete the blocks used longest ago until `target_bytes` are left; returns how many bytes are left.
 

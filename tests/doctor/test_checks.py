@@ -15,6 +15,7 @@ import pytest
 from localrun.doctor import engine, network, resources, selftest, software, stores, surface
 from localrun.doctor.engine import Gpu
 from localrun.doctor.finding import Check, Finding, run_checks
+from localrun.engine.kv_store import KVStore
 from localrun.errors import InputError
 from localrun.hardware.devices import Memory
 from localrun.paths import default_paths
@@ -338,6 +339,20 @@ def test_caches_are_measured_and_damaged_notes_named() -> None:
     assert warning.status == "warning"
     assert warning.fix == f"rm {folder / 'memory.json'}"
     assert "tuning" in summary.text
+
+
+def test_a_damaged_block_of_the_prefix_cache_is_named() -> None:
+    root = default_paths().kv_blocks
+    cache = KVStore(root, "model", block_tokens=4, budget_bytes=1 << 20)
+    keys = cache.keys([1, 2, 3, 4, 5, 6, 7, 8])
+    for number, key in enumerate(keys):
+        cache.save(key, [1 + 4 * number, 2 + 4 * number, 3 + 4 * number, 4 + 4 * number], b"payload")
+    cache.close()
+    assert one(stores.look_at_caches()).is_well
+    block = next(root.glob("*/*.kv"))
+    block.write_bytes(block.read_bytes()[:-1])
+    warning, _ = stores.look_at_caches()
+    assert warning.fix == f"rm {block}"
 
 
 # self-test ------------------------------------------------------------------------------------------------------------
