@@ -1,0 +1,147 @@
+"""What a constraint costs: time per token beside free text, and what forced text gains. Ratios of one run.
+
+    python benchmarks/constraint_speed.py MODEL.gguf [--rounds N] [--tokens N] [--threads N]
+
+1. Per emitted token: a JSON array of strings (nothing is forced) beside free text of the same length, in turns.
+2. Characters a second: an object with long property names (forced text is decoded in batches) beside free text.
+3. The matcher alone, without a model: mask, accept, forced and closing for each token of random outputs.
+4. `llama-completion` with the same schema, where `LLAMA_COMPLETION` names it (built from the engine's sources).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+
+import localrun
+from localrun.constraint import check, prepare
+from localrun.llama.model import LlamaModel
+from localrun.params import ConstraintSpec
+from localrun.responder import Result
+
+STRINGS = {"type": "array", "items": {"type": "string", "minLength": 40}, "minItems": 50}
+NAMES = [
+    f"{a}_{b}_of_the_{c}"
+    for a in ("preferred", "alternative")
+    for b in ("description", "classification")
+    for c in ("product", "manufacturer")
+]
+LONG_NAMES = {
+    "type": "object",
+    "properties": {name: {"type": "string", "maxLength": 12} for name in NAMES},
+    "required": NAMES,
+    "additionalProperties": False,
+}  # fmt: skip
+PROMPT = "Describe a chair."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=None)
+    arguments = parser.parse_args()
+    with localrun.load(arguments.model, offline=True, n_ctx=1024, threads=arguments.threads) as model:
+        compare(model, arguments)
+    matcher_alone(Path(arguments.model))
+    peer(arguments)
+
+
+def compare(model: localrun.Model, arguments: argparse.Namespace) -> None:
+    """Free and constrained in turns, so that whatever else the machine does strikes all of them."""
+    free: list[Result] = []
+    strings: list[Result] = []
+    named: list[Result] = []
+    for seed in range(arguments.rounds + 1):
+        params = {"seed": seed, "max_tokens": arguments.tokens, "temperature": 1.0}
+        results = (
+            model.generate(PROMPT, ignore_eos=True, **params),
+            model.generate(PROMPT, constraint=spec(STRINGS, close=False), **params),
+            model.generate(PROMPT, constraint=spec(LONG_NAMES), **params | {"max_tokens": 400}),
+        )
+        if seed > 0:  # the first round warms up
+            for kept, result in zip((free, strings, named), results, strict=True):
+                kept.append(result)
+    per_token = [seconds_per_token(c) / seconds_per_token(f) for c, f in zip(strings, free, strict=True)]
+    speeds = [chars_per_second(c) / chars_per_second(f) for c, f in zip(named, free, strict=True)]
+    print(f"free text                {1e3 * statistics.median(map(seconds_per_token, free)):8.2f} ms a token")
+    print(f"constrained JSON         {statistics.median(per_token):8.3f} x the time of free text per token")
+    print(f"long property names      {statistics.median(speeds):8.2f} x the characters a second of free text")
+
+
+def spec(schema: dict[str, object], *, close: bool = True) -> ConstraintSpec:
+    return ConstraintSpec("json_schema", json.dumps(schema), "schema", close=close)
+
+
+def seconds_per_token(result: Result) -> float:
+    return result.timings.decode_s / max(1, result.usage.completion_tokens - 1)
+
+
+def chars_per_second(result: Result) -> float:
+    return len(result.text) / result.timings.decode_s
+
+
+def matcher_alone(path: Path) -> None:
+    """The cost of the matcher per token, and of the tables, without a decode."""
+    model = LlamaModel.load(path, vocab_only=True)
+    table = model.vocabulary
+    start = time.perf_counter()
+    vocabulary = prepare(table)
+    print(f"tables for {table.n_tokens:,} tokens {time.perf_counter() - start:8.3f} s")
+    rng = np.random.default_rng(0)
+    costs: list[float] = []
+    for schema in (STRINGS, LONG_NAMES, {}, {"type": "array", "items": {"type": "string", "maxLength": 500}}):
+        constraint = check(spec(schema)).bind_to(vocabulary)
+        for _ in range(5):
+            matcher = constraint.matcher()
+            for step in range(100):
+                logits = rng.gumbel(size=table.n_tokens).astype(np.float32)
+                start = time.perf_counter()
+                matcher.mask(logits)
+                masked = time.perf_counter()
+                token = int(np.argmax(logits))
+                if token in table.eog_ids:
+                    break
+                chosen = time.perf_counter()
+                matcher.accept(token)
+                for forced in matcher.forced():
+                    matcher.accept(forced)
+                matcher.closing(400 - step)
+                costs.append(masked - start + time.perf_counter() - chosen)
+                if matcher.must_end:
+                    break
+    milliseconds = 1e3 * np.array(costs)
+    median, high = np.percentile(milliseconds, [50, 99])
+    print(f"matcher alone            {median:8.3f} ms a token (99 % under {high:.2f}, worst {milliseconds.max():.2f})")
+    model.close()
+
+
+def peer(arguments: argparse.Namespace) -> None:
+    """llama.cpp's own tool with the same schema."""
+    tool = os.environ.get("LLAMA_COMPLETION")
+    if tool is None:
+        print("llama-completion is not here: LLAMA_COMPLETION names its path")
+        return
+    command = [tool, "-m", arguments.model, "-p", PROMPT, "-n", "400", "--seed", "1", "-no-cnv", "--temp", "1.0"]
+    command += ["-t", str(arguments.threads or os.cpu_count())]
+    for label, extra in (
+        ("free", ["-n", str(arguments.tokens), "--ignore-eos"]),
+        ("schema", ["-j", json.dumps(LONG_NAMES)]),
+    ):
+        done = subprocess.run([*command, *extra], capture_output=True, text=True, check=True)
+        found = re.search(r"eval time =\s+([\d.]+) ms /\s+(\d+) runs", done.stderr.split("prompt eval")[-1])
+        sampled = re.search(r"sampl\w+ time =\s+([\d.]+) ms /\s+(\d+) runs", done.stderr)
+        print(f"llama-completion {label:7} decode {found and found.groups()} sampling {sampled and sampled.groups()}")
+
+
+if __name__ == "__main__":
+    main()
