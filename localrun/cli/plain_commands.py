@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from localrun.chat.conversation import ChatSettings, Conversation, ConversationEvent, with_temperature
 from localrun.chat.conversation.commands import COMMANDS, Command
-from localrun.chat.conversation.files import read_attachment, read_constraint
+from localrun.chat.conversation.files import path_of, read_attachment, read_constraint
 from localrun.errors import UsageError
 from localrun.responder import Responder
 from localrun.store import Attachment, read_session_file, to_json, to_markdown, write_new_file
@@ -77,7 +76,7 @@ class PlainCommands:
         self.say(f"temperature {self.conversation.settings.params.sampling.temperature:g}")
 
     def _do_file(self, command: Command) -> None:
-        attachment = read_attachment(command.argument)
+        attachment = read_attachment(path_of(command.argument))
         self.attachments.append(attachment)
         self.say(f"({attachment.name} goes along with the next message)")
 
@@ -139,11 +138,11 @@ class PlainCommands:
         tree = self.conversation.store.tree(session_id)
         name = command.argument or f"{session_id}.md"
         text = to_json(tree) if name.endswith(".json") else to_markdown(tree.session, self.conversation.path)
-        write_new_file(Path(name).expanduser(), text)
+        write_new_file(path_of(name), text)
         self.say(f"(saved as {name})")
 
     def _do_import(self, command: Command) -> None:
-        tree = read_session_file(Path(command.argument).expanduser())
+        tree = read_session_file(path_of(command.argument))
         session = self.conversation.store.load(tree)
         old = self.conversation
         self.conversation = Conversation(old.store, old.responder, old.settings, session)

@@ -105,16 +105,19 @@ def export(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        write_new_file(output.expanduser(), text)
+        from localrun.chat.conversation.files import path_of
+
+        write_new_file(path_of(str(output)), text)
 
 
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="JSON or Markdown transcripts.")],
 ) -> None:
     """Read chats from files; each gets a new id, which is printed."""
+    from localrun.chat.conversation.files import path_of
     from localrun.store import read_session_file
 
-    trees = [read_session_file(path.expanduser()) for path in files]  # all are read before one is stored
+    trees = [read_session_file(path_of(str(path))) for path in files]  # all are read before one is stored
     with _store() as store:
         for tree in trees:
             typer.echo(store.load(tree).id)

@@ -48,7 +48,7 @@ class Bridge:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run is going on, or has updates nobody has taken yet."""
+        """Whether a run is going on, or has not been released yet."""
         return self._thread is not None
 
     @property
@@ -67,12 +67,14 @@ class Bridge:
         self._thread.start()
 
     def take(self) -> list[Update]:
-        """What has come since the last call, pieces joined. After `Ended` a new run may start."""
+        """What has come since the last call, pieces joined."""
         with self._lock:
             taken, self._updates = self._updates, []
-        if taken and isinstance(taken[-1], Ended):
-            self._thread = None
         return taken
+
+    def release(self) -> None:
+        """`Ended` has been dealt with: a new run may start."""
+        self._thread = None
 
     def join(self, timeout: float) -> None:
         """Wait for the thread; for leaving."""

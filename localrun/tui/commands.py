@@ -6,13 +6,14 @@ for it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localrun.chat.conversation import ChatSettings, Conversation
 from localrun.chat.conversation.commands import Command
-from localrun.chat.conversation.files import grammar_files, grammar_name, read_attachment, read_constraint
+from localrun.chat.conversation.files import grammar_files, grammar_name, path_of, read_attachment, read_constraint
 from localrun.errors import LocalrunError, UsageError
 from localrun.store import read_session_file, to_json, to_markdown, write_new_file
 from localrun.tui.screens.branches import BranchScreen
@@ -96,8 +97,8 @@ class CommandRunner:
         self._app.chat.change_settings(replace(settings, params=replace(settings.params, constraint=constraint)))
 
     def _from_here(self, name: str) -> Path | str:
-        path = self._cwd / Path(name).expanduser()
-        return path if path.is_file() else name
+        path = path_of(name, self._cwd)
+        return path if os.path.isfile(path) else name
 
     async def _do_temp(self, written: str) -> None:
         self._app.change_temperature(written)
@@ -128,7 +129,7 @@ class CommandRunner:
     async def _do_file(self, name: str) -> None:
         if not name:
             raise UsageError("/file needs a path", hint="or write @ and choose")
-        await self._app.chat.attach(read_attachment(str(self._cwd / Path(name).expanduser())))
+        await self._app.chat.attach(read_attachment(path_of(name, self._cwd)))
 
     async def _do_regenerate(self, _: str) -> None:
         self._app.chat.action_regenerate()
@@ -216,7 +217,7 @@ class CommandRunner:
 
     async def _do_export(self, name: str) -> None:
         session_id = self._session_id()
-        path = self._cwd / Path(name or f"{session_id}.md").expanduser()
+        path = path_of(name or f"{session_id}.md", self._cwd)
         tree = self._conversation.tree
         text = to_json(tree) if path.suffix == ".json" else to_markdown(tree.session, self._conversation.path)
         write_new_file(path, text)
@@ -226,7 +227,7 @@ class CommandRunner:
         if not name:
             raise UsageError("/import needs a file")
         store = self._conversation.store
-        session = store.load(read_session_file(self._cwd / Path(name).expanduser()))
+        session = store.load(read_session_file(path_of(name, self._cwd)))
         await self._app.open_conversation(Conversation.open(store, None, session.id))
 
     async def _do_help(self, _: str) -> None:

@@ -556,6 +556,36 @@ async def test_a_file_is_completed_and_attached(tmp_path: Path) -> None:
         assert "the notes" in model.requests[-1].messages[0].content
 
 
+async def test_what_only_looks_like_a_file_is_text(tmp_path: Path) -> None:
+    model = ScriptedResponder("A")
+    text = "mail a@b.c, @~nobody-here @/ @\0 @" + "x" * 5000
+    async with staged(tmp_path, model=model) as stage:
+        stage.chat.prompt.text = text
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(stage.texts) == 2)
+        assert model.requests[-1].messages[0].content == text
+
+
+async def test_a_file_that_is_named_by_hand_goes_along(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the text")
+    model = ScriptedResponder("A")
+    async with staged(tmp_path, model=model) as stage:
+        stage.chat.prompt.text = "what is in @a.txt?"
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(stage.texts) == 2)
+        assert "the text" in model.requests[-1].messages[0].content
+
+
+async def test_a_file_that_cannot_be_read_is_told_and_the_message_stays(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"\xff\xfe\xfd")
+    async with staged(tmp_path, "A") as stage:
+        stage.chat.prompt.text = "read @a.bin"
+        await stage.pilot.press("enter")
+        await stage.until_shown("is no text")
+        assert stage.chat.prompt.text == "read @a.bin"
+        assert stage.texts == []
+
+
 async def test_a_chip_is_removed_by_backspace(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     async with staged(tmp_path, "A") as stage:
@@ -675,9 +705,9 @@ async def test_old_messages_of_a_long_chat_come_when_asked_for(tmp_path: Path) -
 
         await stage.app.open_session(SessionChosen(session.id))
         await stage.until_shown("answer 49")
-        assert len(stage.chat.query(UserView)) == 30
+        assert len(stage.chat.query(UserView)) == 15
         stage.chat.transcript.scroll_home(animate=False)
-        await stage.until(lambda: len(stage.chat.query(UserView)) == 50)
+        await stage.until(lambda: len(stage.chat.query(UserView)) == 30)
 
 
 async def test_the_screen_survives_being_resized_while_an_answer_streams(tmp_path: Path) -> None:

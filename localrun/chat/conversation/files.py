@@ -6,6 +6,7 @@ file, before anything is sent.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from localrun.errors import InputError
@@ -17,9 +18,17 @@ MAX_BYTES = 4 * 1024 * 1024
 """About a million tokens: no local context holds more."""
 
 
-def read_attachment(name: str) -> Attachment:
-    """The text file `name` as an attachment. Raises `InputError`."""
-    path = Path(name).expanduser()
+def path_of(written: str, folder: Path | None = None) -> Path:
+    """The path a person wrote, from `folder` on; a `~` that nobody lives in is a name like any other."""
+    try:
+        path = Path(written).expanduser()
+    except RuntimeError:
+        path = Path(written)
+    return path if folder is None else folder / path
+
+
+def read_attachment(path: Path) -> Attachment:
+    """The text file as an attachment. Raises `InputError`."""
     return Attachment(path.name, read_text(path))
 
 
@@ -48,8 +57,8 @@ def read_text(path: Path) -> str:
 
 def read_constraint(name: str) -> ConstraintSpec:
     """A grammar or JSON Schema: a file, or one that ships with localrun. Raises `InputError`."""
-    path = Path(name).expanduser()
-    if not path.is_file():
+    path = path_of(name)
+    if not os.path.isfile(path):  # not Path.is_file(): that fails on a name that is too long
         shipped = next((path for path in grammar_files() if name in (path.name, grammar_name(path))), None)
         if shipped is None:
             names = ", ".join(sorted(map(grammar_name, grammar_files()))) or "none"

@@ -30,7 +30,7 @@ from localrun.chat.conversation import (
     Room,
 )
 from localrun.chat.conversation.commands import as_message, parse
-from localrun.chat.conversation.files import read_attachment
+from localrun.chat.conversation.files import path_of, read_attachment
 from localrun.errors import LocalrunError, UsageError
 from localrun.store import Attachment
 from localrun.tui.bridge import UPDATES_PER_S, Bridge, Ended, Failed
@@ -104,6 +104,7 @@ class ChatScreen(Screen[None]):
         self._cwd = cwd
         self._stopped_by_user = False
         self._n_pastes = 0
+        self._is_draining = False
         self._is_painting = False
         self._rests_until = 0.0
 
@@ -120,7 +121,7 @@ class ChatScreen(Screen[None]):
 
     async def on_mount(self) -> None:
         self.run_view = self._new_run_view()
-        self._drain_timer = self.set_interval(1 / UPDATES_PER_S, self._drain, pause=True)
+        self._drain_timer = self.set_interval(1 / UPDATES_PER_S, self._tick, pause=True)
         self.prompt.focus()
         await self.show_conversation(self.conversation)
 
@@ -215,12 +216,18 @@ class ChatScreen(Screen[None]):
         self.bridge.start(begin)
         self._drain_timer.resume()
 
+    def _tick(self) -> None:
+        """Look for updates soon, in the screen's own message loop: a timer's task is cancelled when the screen ends."""
+        if not self._is_draining:
+            self._is_draining = self.call_later(self._drain)
+
     async def _drain(self) -> None:
         """Show what has come, unless the last update is still being painted or was painted just now.
 
         After each update the screen rests as long as the painting took: so at least half of the time is left for keys,
         however long the chat and however slow the machine.
         """
+        self._is_draining = False
         now = time.monotonic()
         if self._is_painting or now < self._rests_until:
             return
@@ -254,6 +261,7 @@ class ChatScreen(Screen[None]):
     async def _ended(self) -> None:
         self._drain_timer.pause()
         await self.run_view.end()
+        self.bridge.release()
         self.prompt.remove_class("-busy")
         self.show_sessions()
         if self.conversation.queue and not self._stopped_by_user and self.app.screen is self:
@@ -326,8 +334,8 @@ class ChatScreen(Screen[None]):
         """The files that the text names with @."""
         known = {attachment.name for attachment in self.attachments}
         words = [word[1:].rstrip(".,;:!?)") for word in text.split() if word.startswith("@") and len(word) > 1]
-        paths = [path for path in (self._cwd / Path(word).expanduser() for word in words) if path.is_file()]
-        return [read_attachment(str(path)) for path in paths if path.name not in known]
+        paths = [path for path in (path_of(word, self._cwd) for word in words) if path.is_file()]
+        return [read_attachment(path) for path in paths if path.name not in known]
 
     # The user's wishes
 
@@ -540,7 +548,7 @@ class ChatScreen(Screen[None]):
         else:
             self.prompt.complete(f"@{prefix}", "")
             try:
-                await self.attach(read_attachment(str(self._cwd / Path(chosen.replacement).expanduser())))
+                await self.attach(read_attachment(path_of(chosen.replacement, self._cwd)))
             except LocalrunError as error:
                 self.app.show_error(error)
 

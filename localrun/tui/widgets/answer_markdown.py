@@ -12,7 +12,7 @@ from __future__ import annotations
 from markdown_it import MarkdownIt
 from rich.cells import cell_len
 from textual.widgets import Markdown
-from textual.widgets.markdown import MarkdownBlock, MarkdownStream
+from textual.widgets.markdown import MarkdownBlock
 
 from localrun.chat.conversation.meter import visible
 from localrun.tui.widgets.code_block import CodeBlock
@@ -78,36 +78,31 @@ class AnswerMarkdown(Markdown):
         super().__init__("" if asleep else shown, parser_factory=_parser, open_links=False)
         self.text = shown
         self.is_asleep = asleep
-        self._stream: MarkdownStream | None = None
-        self._known_width = 0
+        self.is_growing = False
         if asleep:
             self.styles.height = estimated_height(shown)
 
-    @property
-    def is_growing(self) -> bool:
-        return self._stream is not None
-
     async def grow(self, text: str) -> None:
-        """Show more at the end."""
-        if self._stream is None:
-            await self.wake()
-            self._stream = Markdown.get_stream(self)
+        """Show more at the end.
+
+        Not through `Markdown.get_stream`: the bridge has joined the pieces already, and ending a stream cancels its
+        task, which may take the message loops of blocks that are just being mounted with it.
+        """
+        await self.wake()
+        self.is_growing = True
         shown = visible(text)
         self.text += shown
-        await self._stream.write(shown)
+        await self.append(shown)
 
     async def finish(self) -> None:
-        """Show the whole once more, because a stream may leave a half-open block behind."""
-        if self._stream is not None:
-            stream, self._stream = self._stream, None
-            await stream.stop()
+        """Show the whole once more, because growing may leave a half-open block behind."""
+        if self.is_growing:
+            self.is_growing = False
             await self.update(self.text)
 
     async def replace(self, text: str) -> None:
         """Show something else."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            await stream.stop()
+        self.is_growing = False
         self.text = text
         await self.update(text)
 
@@ -116,7 +111,6 @@ class AnswerMarkdown(Markdown):
         if self.is_asleep or self.is_growing or not self.size.height:
             return
         self.is_asleep = True
-        self._known_width = self.size.width
         self.styles.height = self.size.height
         await self.remove_children()
 

@@ -17,6 +17,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from localrun.chat.conversation.commands import COMMANDS
+from localrun.chat.conversation.files import path_of
 from localrun.chat.conversation.meter import visible
 
 MAX_SHOWN = 8
@@ -104,7 +105,7 @@ def file_completions(prefix: str, folder: Path) -> list[Completion]:
     """Files and folders whose path continues the prefix; hidden ones only when a dot was typed."""
     head, _, tail = prefix.rpartition("/")
     written = f"{head}/" if "/" in prefix else ""
-    place = Path(written).expanduser() if written.startswith(("/", "~")) else folder / written
+    place = path_of(written, folder)
     found: list[tuple[bool, bool, str]] = []
     try:
         with os.scandir(place) as entries:
@@ -112,10 +113,10 @@ def file_completions(prefix: str, folder: Path) -> list[Completion]:
                 name = entry.name
                 if name.startswith(".") and not tail.startswith("."):
                     continue
-                if tail.lower() in name.lower():
+                if tail.lower() in name.lower() and name.startswith("." if tail.startswith(".") else ""):
                     begins = name.lower().startswith(tail.lower())
                     found.append((not begins, not entry.is_dir(), name))
-    except (OSError, RuntimeError):  # RuntimeError: "~nobody" has no home
+    except OSError:
         return []
     return [
         Completion(f"{written}{name}{'' if is_file else '/'}", f"{name}{'' if is_file else '/'}")

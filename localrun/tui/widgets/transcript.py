@@ -20,7 +20,7 @@ from textual.widgets import Static
 from localrun.tui.widgets.answer_markdown import AnswerMarkdown
 from localrun.tui.widgets.message import AnswerView, MessageView
 
-SHOWN_MESSAGES = 60
+SHOWN_MESSAGES = 30
 """How many messages are mounted at once. Older ones come when the user scrolls to the top."""
 
 
@@ -106,7 +106,7 @@ class Transcript(VerticalScroll, can_focus=False):
     async def _wake_near(self) -> None:
         self._is_looking = False
         height = self.size.height
-        top, bottom = self.scroll_y - height, self.scroll_y + 2 * height
+        top, bottom = self.scroll_y - height / 2, self.scroll_y + 1.5 * height
         for view in self.children:  # not query(): that walks through every widget below
             if not isinstance(view, AnswerView):
                 continue
