@@ -82,6 +82,11 @@ def _dispatch(arguments: list[str]) -> int:
         return EXIT_INTERRUPTED
     except typer.TyperException as error:
         return _usage_error(error, wanted)
+    except SystemExit as exit_:
+        # Typer turns a closed pipe into an exit with 1; for us it is no failure.
+        if isinstance(exit_.__context__, BrokenPipeError):
+            raise exit_.__context__ from None
+        raise
     return code if isinstance(code, int) else 0
 
 
