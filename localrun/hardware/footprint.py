@@ -68,7 +68,9 @@ def footprint(shape: ModelShape, context: ContextSize) -> Footprint:
 def layer_kv_bytes(shape: ModelShape, layer: Layer, context: ContextSize) -> int:
     """Keys and values of one layer: as many cells as the context has, or as its window needs."""
     cells = window_cells(shape, context) if layer.windowed else context.padded_cells
-    return int(cells * (layer.k_width + layer.v_width) * KV_BYTES[context.kv_type])
+    # Without flash attention values are stored transposed, and every layer gets the width of the widest.
+    v_width = shape.v_width if layer.v_width and not context.flash_attention else layer.v_width
+    return int(cells * (layer.k_width + v_width) * KV_BYTES[context.kv_type])
 
 
 def window_cells(shape: ModelShape, context: ContextSize) -> int:

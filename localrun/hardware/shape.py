@@ -67,7 +67,7 @@ class ModelShape:
     """Values of running state of one sequence in one recurrent layer (F32)."""
     layers: tuple[Layer, ...]
     input_bytes: int
-    """The token embedding, which stays in RAM."""
+    """The token embeddings, which stay in RAM: a token reads one row of each."""
     output_bytes: int
     """The output layer; a tied one is read from the embedding, and copied to a GPU that takes the layer."""
     tied: bool
@@ -85,6 +85,11 @@ class ModelShape:
         share = self.n_experts_used / self.n_experts if self.n_experts else 1.0
         layers = sum(l.weight_bytes - l.expert_bytes + int(l.expert_bytes * share) for l in self.layers)  # noqa: E741
         return layers + self.output_bytes + self.other_bytes
+
+    @property
+    def v_width(self) -> int:
+        """Values of the widest layer's values of one token."""
+        return max((layer.v_width for layer in self.layers), default=0)
 
     @property
     def attends(self) -> bool:
@@ -142,7 +147,7 @@ def model_shape(header: GGUFHeader) -> ModelShape:
         mla_key=mla_key,
         state_width=_state_width(keys, n_embd, n_heads),
         layers=tuple(layers),
-        input_bytes=weights.embedding,
+        input_bytes=weights.embedding + weights.looked_up,
         output_bytes=weights.output or weights.embedding,
         tied=not weights.output,
         other_bytes=weights.other + sum(total for i, (total, _) in weights.layers.items() if i >= n_layers),
@@ -233,6 +238,8 @@ def _state_width(keys: _Keys, n_embd: int, n_heads: int) -> int:
 @dataclass(slots=True)
 class _Weights:
     embedding: int = 0
+    looked_up: int = 0
+    """Embeddings of single layers (Gemma 3n and 4)."""
     output: int = 0
     other: int = 0
     layers: Mapping[int, tuple[int, int]] = None  # type: ignore[assignment]
@@ -249,6 +256,8 @@ def _weights(header: GGUFHeader) -> _Weights:
             layers[int(match[1])] = (total + size, experts + (size if _EXPERTS.search(tensor.name) else 0))
         elif tensor.name == "token_embd.weight":
             found.embedding += size
+        elif tensor.name == "per_layer_token_embd.weight":
+            found.looked_up += size
         elif tensor.name == "output.weight":
             found.output += size
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from localrun.hardware.footprint import ContextSize, footprint, kv_bytes_per_tok
 from localrun.hardware.shape import model_shape
 from localrun.params import KVType
 from tests.hardware.engine_memory import engine_memory
+from tests.hardware.kinds import KINDS, write_kind
 from tests.hardware.shapes import SHAPES, Shape
 from tests.models import gemma3, smollm2
 
@@ -89,3 +91,16 @@ def test_a_real_model_takes_what_was_counted(model: Callable[[], Path], n_ctx: i
     taken = engine_memory(model(), n_ctx=n_ctx, allocate=True)
     assert ours.weights == pytest.approx(taken.weights, rel=0.03)
     assert ours.total == pytest.approx(taken.weights + taken.kv + taken.state + taken.compute, rel=0.03)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("flash", [False, True])
+def test_states_windows_and_layers_of_unequal_width_are_counted_as_the_engine_does(
+    kind: Callable[[], Any], flash: bool, tmp_path: Path
+) -> None:
+    path = write_kind(tmp_path / "kind.gguf", kind)
+    ours = footprint(model_shape(read_header(path)), ContextSize(8192, n_seq_max=3, flash_attention=flash))
+    engine = engine_memory(path, n_ctx=8192, n_seq_max=3, flash=flash)
+    assert ours.kv == pytest.approx(engine.kv, abs=2**15)
+    assert ours.state == pytest.approx(engine.state, abs=2**14)
+    assert ours.kv > 0
