@@ -17,6 +17,7 @@ import re
 import statistics
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,7 @@ def compare(model: localrun.Model, arguments: argparse.Namespace) -> None:
     print(f"long property names      {statistics.median(speeds):8.2f} x the characters a second of free text")
 
 
-def spec(schema: dict[str, object], *, close: bool = True) -> ConstraintSpec:
+def spec(schema: Mapping[str, object], *, close: bool = True) -> ConstraintSpec:
     return ConstraintSpec("json_schema", json.dumps(schema), "schema", close=close)
 
 
@@ -100,7 +101,7 @@ def matcher_alone(path: Path) -> None:
     rng = np.random.default_rng(0)
     costs: list[float] = []
     for schema in (STRINGS, LONG_NAMES, {}, {"type": "array", "items": {"type": "string", "maxLength": 500}}):
-        constraint = check(spec(schema)).bind_to(vocabulary)
+        constraint = check(spec(dict(schema))).bind_to(vocabulary)
         for _ in range(5):
             matcher = constraint.matcher()
             for step in range(100):

@@ -44,7 +44,14 @@ def main() -> None:
 def outcome(model: localrun.Model, schema: Any, seed: int, max_tokens: int) -> tuple[str, str]:
     """One generation: valid, invalid or incomplete, with its text."""
     prompt = "Answer with JSON. Invent an example."
-    params = {"temperature": 1.5, "seed": seed, "max_tokens": max_tokens, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    params: dict[str, Any] = {
+        "temperature": 1.5,
+        "seed": seed,
+        "max_tokens": max_tokens,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+    }
     try:
         result = model.generate(prompt, schema=json.dumps(schema), **params)
     except InvalidOutputError as error:
