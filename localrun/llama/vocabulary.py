@@ -59,6 +59,15 @@ class Vocabulary:
         no_text = self._lib.LLAMA_TOKEN_ATTR_CONTROL | self._lib.LLAMA_TOKEN_ATTR_UNKNOWN
         return bool(attributes & (no_text | self._lib.LLAMA_TOKEN_ATTR_UNUSED))
 
+    @cached_property
+    def control_ids(self) -> frozenset[int]:
+        """Every token that is no text, asked in bulk."""
+        attributes = self._lib.llama_vocab_get_attr
+        handle = self.handle
+        no_text = self._lib.LLAMA_TOKEN_ATTR_CONTROL | self._lib.LLAMA_TOKEN_ATTR_UNKNOWN
+        no_text |= self._lib.LLAMA_TOKEN_ATTR_UNUSED
+        return frozenset(token for token in range(self.n_tokens) if attributes(handle, token) & no_text)
+
     def piece(self, token: int, *, special: bool = True) -> bytes:
         """The bytes of one token; with `special`, control tokens give their written form, else nothing.
 
