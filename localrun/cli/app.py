@@ -63,7 +63,7 @@ def build(wanted: str | None, *, everything: bool = False) -> typer.Typer:
         if command.group:
             app.add_typer(_group(name, command, real), name=name)
         else:
-            function = _load(command) if real else _placeholder
+            function = load(command) if real else _placeholder
             app.command(name, help=None if real else command.help, short_help=command.help)(function)
     return app
 
@@ -79,13 +79,14 @@ def _root(
 
 def _group(name: str, command: Command, real: bool) -> typer.Typer:
     group = typer.Typer(name=name, help=command.help, no_args_is_help=True, rich_markup_mode=None)
-    functions: dict[str, Callable[..., Any]] = _load(command) if real else {"…": _placeholder}
+    functions: dict[str, Callable[..., Any]] = load(command) if real else {"…": _placeholder}
     for subcommand, function in functions.items():
         group.command(subcommand)(function)
     return group
 
 
-def _load(command: Command) -> Any:
+def load(command: Command) -> Any:
+    """The function of a command, or the functions of a group by name."""
     return getattr(importlib.import_module(f"localrun.cli.{command.module}"), command.attribute)
 
 

@@ -12,7 +12,18 @@ import pytest
 import localrun
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("numpy", "llama_cpp", "textual", "huggingface_hub", "jinja2", "llguidance", "jsonschema", "rich", "httpx", "psutil")
+HEAVY = (
+    "numpy",
+    "llama_cpp",
+    "textual",
+    "huggingface_hub",
+    "jinja2",
+    "llguidance",
+    "jsonschema",
+    "rich",
+    "httpx",
+    "psutil",
+)
 
 
 def imported_by(code: str) -> set[str]:
@@ -48,7 +59,12 @@ def test_a_raw_answer_imports_neither_numpy_nor_the_template_engine_nor_the_hub(
 
 def test_import_contracts_hold() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-logo"],
+        [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command; lint_imports_command()",
+            "--no-logo",
+        ],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -89,3 +105,30 @@ def test_the_readme_has_the_command_that_ci_runs() -> None:
     readme = (ROOT / "README.md").read_text()
     assert "<!-- test-command" in readme
     assert "README.md" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_the_command_reference_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "generate_cli.py"), "--check"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_setting_is_documented() -> None:
+    from localrun.config import OPTIONS
+
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    assert [name for name in OPTIONS if f"`{name}`" not in text] == []
+
+
+@pytest.mark.model
+def test_the_examples_of_the_python_guide_run(smollm2: Path) -> None:
+    text = (ROOT / "docs" / "python.md").read_text()
+    blocks = [block.partition("```")[0] for block in text.split("```python\n")[1:]]
+    assert len(blocks) >= 3
+    for block in blocks:
+        code = block.replace('"smollm2:135m"', repr(str(smollm2))).replace(
+            "localrun.load(", "localrun.load(threads=1, model="
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
