@@ -3,8 +3,9 @@
     python benchmarks/remote_engines.py MODEL.gguf
 
 Servers: `LLAMA_SERVER` (else `llama-server` on the PATH), `python -m llama_cpp.server` of `LLAMA_CPP_SERVER_PYTHON`,
-and our own. One line for each check and server: ok, the warning that was given, or what went wrong. Ends with 1 if
-a check failed without a warning: a server that cannot do something must be known for it.
+the server of xllamacpp of `XLLAMACPP_PYTHON`, and our own. One line for each check and server: ok, the warning that was
+given, or what went wrong. Ends with 1 if a check failed without a warning: a server that cannot do something must be
+known for it.
 """
 
 from __future__ import annotations
@@ -117,6 +118,15 @@ def stopping(engine: RemoteResponder) -> Result:
     raise AssertionError("no end")
 
 
+XLLAMACPP = """
+import sys, threading, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.n_ctx, params.n_parallel, params.port = sys.argv[1], 1024, 1, int(sys.argv[2])
+server = xllamacpp.Server(params)
+threading.Event().wait()
+"""
+
+
 CHECKS: dict[str, Callable[[RemoteResponder], Result]] = {
     "answers and counts": plain,
     "seeds repeat": seeds,
@@ -143,6 +153,8 @@ def servers(model: str) -> Iterator[dict[str, str]]:
         commands["llama-server"] = [peer, "-m", model, "-c", "1024", "-np", "1", "--no-webui", "--port"]
     if python:
         commands["llama-cpp-python"] = [python, "-m", "llama_cpp.server", "--model", model, "--n_ctx", "1024", "--port"]
+    if python := os.environ.get("XLLAMACPP_PYTHON"):
+        commands["xllamacpp"] = [python, "-c", XLLAMACPP, model]
     processes, urls = [], {}
     try:
         for name, command in commands.items():

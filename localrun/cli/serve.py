@@ -65,8 +65,8 @@ def serve(
     flags = {name: value for name, value in locals().items() if name not in ("models", "queue")}
     config = load_config(flags)
     _require_extra()
+    from localrun.hardware.memory import available_memory
     from localrun.serve.app import ServeOptions
-    from localrun.serve.local_models import free_memory
     from localrun.serve.server import Address, check_access
     from localrun.serve.server import serve as run
 
@@ -81,7 +81,7 @@ def serve(
     address = Address(host, port)
     check_access(options, address)
     servables = _servables(config, models, options)
-    run(servables, options, address, available=free_memory, on_ready=lambda running: _say_ready(running, options))
+    run(servables, options, address, available=available_memory, on_ready=lambda running: _say_ready(running, options))
 
 
 def _require_extra() -> None:

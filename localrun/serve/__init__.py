@@ -1,8 +1,9 @@
 """`localrun serve`: OpenAI's API on the local engine (extra `localrun[serve]`).
 
 server        sockets, signals, the end            app           routes and admission
-guard         hosts, origins, keys, sizes          asking        fields of a request → what the engine is asked
-fields        JSON → checked values                answering     one response on its way; clients that go away
+guard         hosts, origins, keys, sizes          asking        a request → what the engine is asked
+fields        JSON → checked values                …_fields      messages, tools and parameters in it
+answering     one response on its way; clients that go away
 turn          one choice, with its tool calls      tool_format   how models write calls
 relay         the engine's thread → the loop       pool          models loaded on demand, unloaded when room is needed
 shapes        answers in OpenAI's JSON             failures      errors in OpenAI's words

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,8 +23,6 @@ from localrun.serve.relay import Channel, Relay
 from localrun.serve.shapes import END_OF_STREAM, Shapes
 from localrun.serve.tool_format import ToolFormat
 from localrun.serve.turn import Ended, Told, Turn
-
-logger = logging.getLogger(__name__)
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -45,6 +42,11 @@ class Answering:
         self.turns = [Turn(request, ask.tools, form) for request in ask.requests]
         self._running: dict[int, RunningAnswer] = {}
         self._stopped = False
+
+    @property
+    def model(self) -> str:
+        """The name of the model that answers."""
+        return self._loaded.servable.name
 
     def stop(self) -> None:
         """End all choices soon."""
@@ -106,7 +108,7 @@ class Answering:
 async def respond(answering: Answering, scope: Scope, receive: Receive, send: Send) -> int:
     """Write the whole response; returns its status. Raises `ApiError` where nothing has been written yet."""
     ask = answering.ask
-    shapes = Shapes(chat=ask.chat, model=answering._loaded.servable.name, per_prompt=ask.per_prompt)
+    shapes = Shapes(chat=ask.chat, model=answering.model, per_prompt=ask.per_prompt)
     watcher = asyncio.create_task(_stop_when_gone(receive, answering))
     try:
         if ask.stream:

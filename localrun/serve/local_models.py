@@ -6,13 +6,11 @@ starts.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from localrun.catalog import ModelFile
 from localrun.gguf import GGUFHeader, read_header
 from localrun.hardware.footprint import footprint
-from localrun.hardware.memory import available_memory
 from localrun.hardware.planner import context_size
 from localrun.hardware.shape import model_shape
 from localrun.local.embedder import LocalEmbedder, is_embedding_model, longest_text
@@ -20,8 +18,6 @@ from localrun.local.loading import plan_context
 from localrun.local.responder import LocalResponder
 from localrun.params import EngineParams
 from localrun.serve.pool import Model, Servable
-
-logger = logging.getLogger(__name__)
 
 
 def servable(file: ModelFile, params: EngineParams) -> Servable:
@@ -69,8 +65,3 @@ def _loader(file: ModelFile, params: EngineParams) -> Callable[[], Model]:
         return responder
 
     return load
-
-
-def free_memory() -> int:
-    """Bytes that models may take."""
-    return available_memory()

@@ -15,9 +15,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
@@ -62,7 +61,6 @@ class Running:
     stop: Callable[[], None]
     service: Service
     loop: asyncio.AbstractEventLoop
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def serve(

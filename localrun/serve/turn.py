@@ -24,7 +24,7 @@ from localrun.responder import (
     Usage,
     Warning_,
 )
-from localrun.serve.asking import Tools
+from localrun.serve.tool_fields import Tools
 from localrun.serve.tool_format import CallReader, ToolFormat, call_constraint
 
 _FINISHES = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "timeout": "length"}

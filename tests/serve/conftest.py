@@ -133,12 +133,13 @@ def server() -> Iterator[Callable[..., Server]]:
 def real_server(smollm2: Path) -> Iterator[Server]:
     """The real small model, four answers at once."""
     from localrun.catalog import ModelFile
+    from localrun.hardware.memory import available_memory
     from localrun.params import EngineParams
-    from localrun.serve.local_models import free_memory, servable
+    from localrun.serve.local_models import servable
 
     params = EngineParams(n_ctx=1024, n_parallel=4, threads=1, cache=False)
     file = ModelFile(smollm2, "smollm2", "file")
-    running = running_server([servable(file, params)], ServeOptions(), available=free_memory)
+    running = running_server([servable(file, params)], ServeOptions(), available=available_memory)
     with running as found, Server(found, {}) as server:
         yield server
 

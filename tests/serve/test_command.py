@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from localrun.cli import main
 from localrun.paths import runtime_dir
 from localrun.remote.neighbours import Announcement, announce, running_servers
 from tests.serve.conftest import until
@@ -73,7 +74,7 @@ def test_a_resident_model_serves_scripts_and_ends_when_told(smollm2: Path, home:
     assert answer.stderr.startswith("error: no server of localrun runs on this machine\nhint: ")
 
 
-def test_what_is_wrong_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_what_is_wrong_is_said_before_anything_is_loaded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.gguf"
     page.write_text("<!DOCTYPE html>")
     for arguments, code, message in [
@@ -83,18 +84,20 @@ def test_what_is_wrong_is_said_before_anything_is_loaded(tmp_path: Path) -> None
         (["-m", str(tmp_path / "none.gguf")], 3, "does not exist"),
         (["--port", "99999"], 2, "99999"),
     ]:
-        answer = run("serve", *arguments)
-        assert answer.returncode == code, answer.stderr
-        assert answer.stdout == ""
-        assert answer.stderr.startswith("error: ")
-        assert message in answer.stderr
+        assert main.run(["serve", *arguments]) == code
+        told = capfd.readouterr()
+        assert told.out == ""
+        assert told.err.startswith("error: ")
+        assert message in told.err
 
 
-def test_ps_without_a_server_says_how_to_start_one() -> None:
-    answer = run("ps")
-    assert (answer.returncode, answer.stdout) == (0, "")
-    assert "localrun serve" in answer.stderr
-    assert json.loads(run("ps", "--json").stdout) == []
+def test_ps_without_a_server_says_how_to_start_one(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["ps"]) == 0
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert "localrun serve" in told.err
+    assert main.run(["ps", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == []
 
 
 def test_an_announcement_of_a_process_that_has_ended_is_removed() -> None:

@@ -1,0 +1,86 @@
+"""Tools in a request, and which of them may be called.
+
+Knows OpenAI's fields; knows no form of a call. Invariant: a tool has a name of its own and a schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from localrun.serve.failures import ApiError
+from localrun.serve.fields import Fields, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the model may call, and whether it must."""
+
+    tools: tuple[dict[str, Any], ...]
+    choice: str
+    """`auto`, `required`, or the name of the one that must be called after `=`."""
+    parallel: bool
+
+    @property
+    def forced(self) -> bool:
+        return self.choice != "auto"
+
+    @property
+    def callable_(self) -> tuple[dict[str, Any], ...]:
+        """The functions that may be called."""
+        functions = tuple(tool["function"] for tool in self.tools)
+        if self.choice.startswith("="):
+            return tuple(f for f in functions if f["name"] == self.choice[1:])
+        return functions
+
+
+def tools_of(given: Fields) -> Tools | None:
+    """What the model may call; None where there is nothing. Raises `ApiError` 400."""
+    entries = given.items("tools") or []
+    parallel = given.boolean("parallel_tool_calls")
+    wanted = given.get("tool_choice")
+    tools = tuple(_tool(entry, i) for i, entry in enumerate(entries))
+    if not tools:
+        if wanted not in (None, "none", "auto"):
+            raise given.wrong("tool_choice", "needs tools")
+        return None
+    names = [tool["function"]["name"] for tool in tools]
+    if len(set(names)) != len(names):
+        raise given.wrong("tools", "have a name twice")
+    if wanted == "none":
+        return None
+    return Tools(tools, _tool_choice(given, wanted, names), parallel is not False)
+
+
+def _tool(entry: Any, index: int) -> dict[str, Any]:
+    where = f"tools[{index}]"
+    if not isinstance(entry, dict):
+        raise ApiError(400, f"{where} is not an object", param=where)
+    told = Fields(entry, where)
+    if told.text("type") != "function":
+        raise told.wrong("type", f"is {shown(entry.get('type'))}; only functions are supported")
+    function = told.inside("function")
+    name = function.text("name") if function is not None else None
+    if function is None or not name or len(name) > 256:
+        raise told.wrong("function.name", "is missing or too long")
+    function.boolean("strict")
+    parameters = function.object("parameters")
+    declared: dict[str, Any] = {"name": name}
+    if description := function.text("description"):
+        declared["description"] = description
+    declared["parameters"] = parameters if parameters is not None else {"type": "object", "properties": {}}
+    return {"type": "function", "function": declared}
+
+
+def _tool_choice(given: Fields, wanted: Any, names: list[str]) -> str:
+    if wanted is None or wanted == "auto":
+        return "auto"
+    if wanted == "required":
+        return "required"
+    if isinstance(wanted, dict):
+        function = wanted.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if name in names:
+            return f"={name}"
+        raise given.wrong("tool_choice", f"names {shown(name)}, which is none of the tools")
+    raise given.wrong("tool_choice", f"is {shown(wanted)}; it is none, auto, required or a function")
