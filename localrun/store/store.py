@@ -273,6 +273,7 @@ class Store:
         self, connection: sqlite3.Connection, session_id: str, parent_id: int | None, kind: Kind, covers_id: int | None
     ) -> int:
         now = self._clock()
+        session_row(connection, session_id)  # says so if it is gone
         cursor = connection.execute(
             "INSERT INTO message (session_id, number, parent_id, kind, covers_id, created_at)"
             " SELECT ?, coalesce(max(number), 0) + 1, ?, ?, ?, ? FROM message WHERE session_id = ?",

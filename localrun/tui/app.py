@@ -25,6 +25,7 @@ from localrun.tui.ports import ModelShelf, OpenModel
 from localrun.tui.screens.chat import ChatScreen
 from localrun.tui.screens.help import HelpScreen
 from localrun.tui.screens.models import ModelScreen
+from localrun.tui.telling import tells_errors
 from localrun.tui.theme import DARK, THEMES
 from localrun.tui.widgets.notice import Notice
 from localrun.tui.widgets.side_bar import SessionChosen, SessionWish, UndoWanted
@@ -193,9 +194,11 @@ class ChatApp(App[None]):
         self.chat.prompt.focus()
 
     @on(SessionChosen)
+    @tells_errors
     async def _session_chosen(self, event: SessionChosen) -> None:
         await self.open_session(event)
 
+    @tells_errors
     async def open_session(self, chosen: SessionChosen | None) -> None:
         """Open a chat where it was left, or at the message that was chosen."""
         if chosen is None:
@@ -213,6 +216,7 @@ class ChatApp(App[None]):
                 self.call_after_refresh(view.focus)
 
     @on(SessionWish)
+    @tells_errors
     async def _session_wish(self, event: SessionWish) -> None:
         store = self.conversation.store
         if event.wish == "pin":
@@ -240,6 +244,7 @@ class ChatApp(App[None]):
         self.notify("In the trash. Press u in the list of chats to bring it back.", markup=False)
 
     @on(UndoWanted)
+    @tells_errors
     def _undo(self) -> None:
         if self._trashed:
             self.conversation.store.restore(self._trashed.pop())
@@ -253,11 +258,9 @@ class ChatApp(App[None]):
         """Do what a slash command says. Raises `LocalrunError`."""
         await self._commands.run(command)
 
+    @tells_errors
     async def action_command(self, name: str) -> None:
-        try:
-            await self.run_command(Command(name, ""))
-        except LocalrunError as error:
-            self.show_error(error)
+        await self.run_command(Command(name, ""))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The command palette holds the slash commands."""

@@ -7,6 +7,7 @@ for it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,13 @@ class CommandRunner:
     async def run(self, command: Command) -> None:
         """Raises `LocalrunError` when the command cannot be carried out; nothing has changed then."""
         await getattr(self, f"_do_{command.name}")(command.argument)
+
+    def _telling(self, action: Callable[..., None], *arguments: str) -> None:
+        """Do something after a screen has closed; an error is told."""
+        try:
+            action(*arguments)
+        except LocalrunError as error:
+            self._app.show_error(error)
 
     @property
     def _conversation(self) -> Conversation:
@@ -80,7 +88,7 @@ class CommandRunner:
 
         def chosen(name: str | None) -> None:
             if name is not None:
-                self._set_grammar(name)
+                self._telling(self._set_grammar, name)
 
         constraint = self._conversation.settings.params.constraint
         choices = [Choice(_FREE, "Free text", "No grammar: the model writes what it likes")]
@@ -194,10 +202,7 @@ class CommandRunner:
 
         def written(name: str | None) -> None:
             if name is not None:
-                try:
-                    self._rename(session_id, name)
-                except LocalrunError as error:
-                    self._app.show_error(error)
+                self._telling(self._rename, session_id, name)
 
         name = self._conversation.store.session(session_id).name
         self._app.push_screen(WriteScreen("Name of the chat", name), written)

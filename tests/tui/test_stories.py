@@ -252,6 +252,22 @@ async def test_a_bug_in_the_engine_is_shown_and_the_application_lives(tmp_path: 
         await stage.until_shown("ZeroDivisionError: oops [/b]")
 
 
+async def test_a_chat_that_another_process_deletes_is_told_and_a_new_one_works(tmp_path: Path) -> None:
+    async with staged(tmp_path, "A") as stage:
+        await stage.say("q")
+        other = Store.open(tmp_path / "sessions.db")
+        other.delete(stage.store.sessions()[0].id)
+        other.close()
+        await stage.type("again")
+        await stage.pilot.press("enter")
+        await stage.until_shown("is gone")
+        await stage.until_idle()
+        await stage.pilot.press("ctrl+n")
+        await stage.until(lambda: stage.app.session_id is None)
+        await stage.say("new")
+        assert stage.texts == ["new", "A"]
+
+
 async def test_a_template_that_refuses_leaves_the_session_intact(tmp_path: Path) -> None:
     async with staged(tmp_path, TemplateError("System role not supported")) as stage:
         await stage.say("q")

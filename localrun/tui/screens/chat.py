@@ -6,6 +6,7 @@ the user's own hand.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -33,9 +34,10 @@ from localrun.chat.conversation.commands import as_message, parse
 from localrun.chat.conversation.files import path_of, read_attachment
 from localrun.errors import LocalrunError, UsageError
 from localrun.store import Attachment
-from localrun.tui.bridge import UPDATES_PER_S, Bridge, Ended, Failed
+from localrun.tui.bridge import UPDATES_PER_S, Bridge, Ended, Failed, Update
 from localrun.tui.run_view import RunView
 from localrun.tui.screens.pick import Choice, PickScreen
+from localrun.tui.telling import tells_errors
 from localrun.tui.widgets.chips import Chip, ChipRemoved, Chips
 from localrun.tui.widgets.code_block import CopyRequested
 from localrun.tui.widgets.completion import Completions, command_completions, file_completions
@@ -165,6 +167,7 @@ class ChatScreen(Screen[None]):
         self.show_sessions()
         self.measure()
 
+    @tells_errors
     def show_sessions(self) -> None:
         session = self.conversation.session
         sessions = self.conversation.store.sessions(limit=500)
@@ -178,6 +181,7 @@ class ChatScreen(Screen[None]):
             temperature=params.sampling.temperature, grammar="" if constraint is None else constraint.name or "on"
         )
 
+    @tells_errors
     def change_settings(self, settings: ChatSettings) -> None:
         """Use other settings from the next answer on."""
         self.conversation.change_settings(settings)
@@ -240,11 +244,15 @@ class ChatScreen(Screen[None]):
             elif isinstance(update, Ended):
                 await self._ended()
             else:
-                await self.run_view.apply(update)
+                await self._apply(update)
         if self.is_busy and not self._stopped_by_user:
             self.run_view.writing(self.bridge.pieces_per_s)
         self._is_painting = True
         self.call_after_refresh(self._painted, now)
+
+    @tells_errors
+    async def _apply(self, update: Update) -> None:
+        await self.run_view.apply(update)
 
     def _painted(self, began: float) -> None:
         now = time.monotonic()
@@ -334,12 +342,13 @@ class ChatScreen(Screen[None]):
         """The files that the text names with @."""
         known = {attachment.name for attachment in self.attachments}
         words = [word[1:].rstrip(".,;:!?)") for word in text.split() if word.startswith("@") and len(word) > 1]
-        paths = [path for path in (path_of(word, self._cwd) for word in words) if path.is_file()]
+        paths = [path for path in (path_of(word, self._cwd) for word in words) if os.path.isfile(path)]
         return [read_attachment(path) for path in paths if path.name not in known]
 
     # The user's wishes
 
     @on(MessageWish)
+    @tells_errors
     async def _wish(self, event: MessageWish) -> None:
         event.stop()
         if event.wish == "edit":
@@ -361,6 +370,7 @@ class ChatScreen(Screen[None]):
         self.prompt.focus()
         await self.show_chips()
 
+    @tells_errors
     async def switch(self, message_id: int, step: int) -> None:
         """Show the version of a message `step` places further."""
         if self.is_busy:
@@ -374,6 +384,7 @@ class ChatScreen(Screen[None]):
         if self.focused is not self.prompt and (view := self.transcript.view(node.id)) is not None:
             view.focus()
 
+    @tells_errors
     async def go_to(self, message_id: int) -> None:
         """Show the branch through a message, where it was left."""
         self.conversation.go_to(message_id)
@@ -386,6 +397,7 @@ class ChatScreen(Screen[None]):
     def action_continue(self) -> None:
         self.run_events(self.conversation.continue_answer)
 
+    @tells_errors
     async def action_edit_last(self) -> None:
         views = [view for view in self.transcript.views if isinstance(view, UserView)]
         if views:
@@ -446,6 +458,7 @@ class ChatScreen(Screen[None]):
         self.prompt.focus()
 
     @on(EarlierWanted)
+    @tells_errors
     async def _earlier(self, event: EarlierWanted) -> None:
         event.stop()
         if self.transcript.query("_Earlier"):
@@ -475,6 +488,7 @@ class ChatScreen(Screen[None]):
 
     # Chips, pastes, completions
 
+    @tells_errors
     async def show_chips(self) -> None:
         chips = []
         if self.editing_id is not None:
@@ -491,6 +505,7 @@ class ChatScreen(Screen[None]):
         await self.show_chips()
 
     @on(ChipRemoved)
+    @tells_errors
     async def _chip_removed(self, event: ChipRemoved) -> None:
         event.stop()
         what, _, index = event.key.partition(" ")
