@@ -113,7 +113,8 @@ def _report(message: str, hint: str | None, debug: bool) -> None:
     try:
         print(f"error: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
         if hint:
-            print(f"hint: {' '.join(hint.split())}", file=sys.stderr)  # noqa: T201
+            first, *place = hint.splitlines()  # after the first line: a line of the user's text and a caret under it
+            print("\n".join([f"hint: {' '.join(first.split())}", *place]), file=sys.stderr)  # noqa: T201
     except OSError:
         return  # stderr is closed or full: there is nobody left to tell
 

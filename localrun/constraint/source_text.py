@@ -30,7 +30,8 @@ class SourceText:
         """The line at `offset`, cut to a readable width, with a caret under the character."""
         start = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset)
-        line = self.text[start : end if end >= 0 else len(self.text)].rstrip("\r").replace("\t", " ")
+        line = self.text[start : end if end >= 0 else len(self.text)].rstrip("\r")
+        line = "".join(char if char.isprintable() else " " if char == "\t" else "\ufffd" for char in line)
         column = offset - start
         left = max(0, min(column - _EXCERPT // 2, len(line) - _EXCERPT))
         shown = line[left : left + _EXCERPT]

@@ -168,7 +168,7 @@ class RandomGrammars:
 @pytest.mark.parametrize("seed", range(2))
 def test_random_grammars_give_the_same_verdicts(seed: int) -> None:
     source = RandomGrammars(seed)
-    jobs = [source.job() for _ in range(300)]
+    jobs = [source.job() for _ in range(150)]
     compared = refused_alone = 0
     for (grammar, texts), expected in zip(jobs, llama_verdicts(jobs), strict=True):
         try:
@@ -180,5 +180,5 @@ def test_random_grammars_give_the_same_verdicts(seed: int) -> None:
         if expected is not None:
             assert [acceptor.accepts(text) for text in texts] == expected, grammar
             compared += 1
-    assert compared > 100
+    assert compared > 80
     assert refused_alone == 0
