@@ -64,6 +64,10 @@ class RequestConstraint:
         """Waits for the vocabulary. Raises `ConstraintError` where a grammar names a token that there is not."""
         return self.checked.bind_to(self._vocabulary.result())
 
+    def compile_now(self) -> None:
+        """Wait for the vocabulary and compile here, instead of on the engine's thread. Raises `ConstraintError`."""
+        assert self.compiled is not None
+
     @property
     def choices(self) -> tuple[str, ...]:
         return self.compiled.choices

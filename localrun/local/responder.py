@@ -144,6 +144,8 @@ class LocalResponder:
         self._prompts.render(request)  # beside the loading: a template's refusal is told before a weight is needed
         loaded = self.wait_loaded()
         constraint = RequestConstraint(checked, self._vocabularies.prepared()) if checked is not None else None
+        if constraint is not None and self._params.n_parallel > 1:
+            constraint.compile_now()  # in the caller's thread: other answers must not wait for a large schema
         encoded = self.encode(request)
         tokens, prompt = encoded.ids, encoded.prompt
         params = request.params

@@ -86,7 +86,11 @@ def _chat() -> dict[str, Any]:
     function = {
         "type": "object",
         "required": ["name"],
-        "properties": {"name": _NAME, "description": _TEXT, "parameters": {"type": "object"}},
+        "properties": {
+            "name": _NAME,
+            "description": {"type": ["string", "null"]},
+            "parameters": {"type": ["object", "null"]},
+        },
     }
     tool = {
         "type": "object",
@@ -98,7 +102,10 @@ def _chat() -> dict[str, Any]:
         "required": ["type"],
         "properties": {
             "type": {"enum": ["text", "json_object", "json_schema"]},
-            "json_schema": {"type": "object", "properties": {"name": _TEXT, "schema": {"type": "object"}}},
+            "json_schema": {
+                "type": ["object", "null"],
+                "properties": {"name": {"type": ["string", "null"]}, "schema": {"type": ["object", "null"]}},
+            },
         },
     }
     return {
