@@ -74,14 +74,15 @@ class Service:
             form = self._tool_format(ask, loaded)
             n = len(ask.requests)
             self._admit(loaded, n)
-            gauge = self.metrics.in_flight.labels(loaded.servable.name)
-            loaded.in_flight += n
-            gauge.set(loaded.in_flight)
+            self._count(loaded, n)
             try:
                 return await respond(Answering(ask, loaded, self.relay, self.metrics, form), scope, receive, send)
             finally:
-                loaded.in_flight -= n
-                gauge.set(loaded.in_flight)
+                self._count(loaded, -n)
+
+    def _count(self, loaded: Loaded, change: int) -> None:
+        loaded.in_flight += change
+        self.metrics.count(loaded.servable.name, loaded.in_flight, self.options.parallel)
 
     def _admit(self, loaded: Loaded, n: int) -> None:
         options, name = self.options, loaded.servable.name

@@ -37,9 +37,15 @@ class Metrics:
         self.in_flight = Gauge(
             "localrun_answers_in_flight", "Answers running or waiting.", ["model"], registry=registry
         )
+        self.waiting = Gauge("localrun_queue", "Answers waiting for a place.", ["model"], registry=registry)
         self.refused = Counter("localrun_refused", "Requests beyond the queue.", ["model"], registry=registry)
         self.loaded = Gauge("localrun_models_loaded", "Models in memory.", registry=registry)
         self.loads = Counter("localrun_model_loads", "Models read into memory.", ["model"], registry=registry)
+
+    def count(self, model: str, in_flight: int, parallel: int) -> None:
+        """How many answers a model has now."""
+        self.in_flight.labels(model).set(in_flight)
+        self.waiting.labels(model).set(max(0, in_flight - parallel))
 
     def finished(self, model: str, result: Result) -> None:
         """Count one answer."""

@@ -94,6 +94,7 @@ def test_beyond_the_queue_comes_429_with_a_time_to_come_back(server: Start) -> N
     assert refused.json()["error"]["code"] == "queue_full"
     assert running.metric('localrun_refused_total{model="tiny"}') == 1
     assert running.metric('localrun_answers_in_flight{model="tiny"}') == 3
+    assert running.metric('localrun_queue{model="tiny"}') == 2
     for client in clients:
         client.close()
     until(lambda: running.metric('localrun_answers_in_flight{model="tiny"}') == 0)
