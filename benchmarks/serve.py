@@ -120,15 +120,21 @@ def running(command: list[str], port: int, log: Path) -> Iterator[tuple[str, psu
         for _ in range(600):
             if process.poll() is not None:
                 raise SystemExit(f"{command[0]} ended:\n{log.read_text()[-2000:]}")
-            try:
-                if httpx2.get(f"{url}/health").status_code == 200:
-                    break
-            except httpx2.TransportError:
-                time.sleep(0.1)
+            if is_ready(url):
+                break
+            time.sleep(0.1)
         yield url, psutil.Process(process.pid)
     finally:
         process.terminate()
         process.wait(30)
+
+
+def is_ready(url: str) -> bool:
+    """Whether the server answers, and has its model."""
+    try:
+        return httpx2.get(f"{url}/health").status_code == 200
+    except httpx2.TransportError:
+        return False
 
 
 def commands(args: argparse.Namespace) -> dict[str, tuple[list[str], int]]:
