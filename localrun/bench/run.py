@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localrun import __version__
@@ -20,7 +21,7 @@ from localrun.hardware.bandwidth import memory_bandwidth
 from localrun.hardware.load import LoadProbe
 from localrun.hardware.machine import this_machine
 from localrun.hardware.shape import model_shape
-from localrun.hardware.tuning import MeasuredSpeed, save_speed
+from localrun.hardware.tuning import MeasuredSpeed, save_speed, tuned_for
 from localrun.llama.library import system_info
 from localrun.local import LocalResponder
 from localrun.params import EngineParams
@@ -62,7 +63,7 @@ def run_bench(
         suite=suite,
         machine={**asdict(this_machine()), "description": str(this_machine()), "features": ""},
         model={"name": file.name, "quantization": header.quantization, "fingerprint": fingerprint(file.path)},
-        settings=_settings(params),
+        settings=_settings(params, file.path),
         bandwidth=bandwidth,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -116,9 +117,11 @@ def _with_parallel(params: EngineParams, n_parallel: int) -> EngineParams:
     return replace(params, n_parallel=max(n_parallel, params.n_parallel))
 
 
-def _settings(params: EngineParams) -> dict[str, Any]:
+def _settings(params: EngineParams, path: Path) -> dict[str, Any]:
+    """What was asked for, and what was found by tuning (it counts where nothing was asked for)."""
     shown = ("n_ctx", "threads", "gpu_layers", "kv_type", "flash_attention", "n_batch", "n_ubatch")
-    return {name: getattr(params, name) for name in shown}
+    tuned = tuned_for(path)
+    return {name: getattr(params, name) for name in shown} | {"tuned": asdict(tuned) if tuned is not None else None}
 
 
 def _remember(result: BenchResult) -> None:

@@ -173,6 +173,10 @@ def latencies(samples: Sequence[Sample], rate: float, seconds: float, target: Ta
     at = f"rate={rate:.3g}"
     figures = [
         _figure(
+            f"requests/{at}", f"requests at {rate:.3g}/s", "requests", [len(samples)], "requests", rate,
+            higher=True,
+        ),
+        _figure(
             f"goodput/{at}", f"goodput at {rate:.3g}/s", "requests/s", [len(met) / seconds], "goodput", rate,
             higher=True,
         ),

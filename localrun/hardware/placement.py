@@ -26,7 +26,8 @@ class Placement:
     """`gpu_layers` counts the output layer as one, as `--gpu-layers` does."""
 
     gpu_layers: int
-    experts_in_ram: bool
+    experts_in_ram: int
+    """Layers, counted from the first, whose experts lie in RAM although the rest of them is on the GPU."""
     ram: Footprint
     gpus: tuple[Footprint, ...]
     """In the order of the devices."""
@@ -47,9 +48,9 @@ def place(
     devices: Sequence[Device] = (),
     gpu_layers: int = 0,
     *,
-    experts_in_ram: bool = False,
+    experts_in_ram: int = 0,
 ) -> Placement:
-    """Bytes on each device with `gpu_layers` layers offloaded."""
+    """Bytes on each device with `gpu_layers` layers offloaded, the experts of the first `experts_in_ram` layers not."""
     count = min(gpu_layers, all_layers(shape)) if devices else 0
     first = all_layers(shape) - count
     owners = [_owner(i - first, count, devices) for i in range(first, all_layers(shape))]
@@ -57,7 +58,7 @@ def place(
     gpus = [_Sum() for _ in devices]
     for i, layer in enumerate(shape.layers):
         place_of = gpus[owners[i - first]] if i >= first else ram
-        experts = layer.expert_bytes if experts_in_ram and i >= first else 0
+        experts = layer.expert_bytes if first <= i < experts_in_ram else 0
         place_of.weights += layer.weight_bytes - experts
         ram.weights += experts
         place_of.kv += layer_kv_bytes(shape, layer, context)
@@ -73,7 +74,7 @@ def place(
     whole = count == all_layers(shape) and not experts_in_ram
     # Beside a GPU that has everything, RAM holds the inputs of a batch only.
     ram.compute = 4 * context.rows * shape.n_embd if whole else compute
-    return Placement(count, experts_in_ram and count > 0, ram.frozen(), tuple(gpu.frozen() for gpu in gpus))
+    return Placement(count, experts_in_ram if count else 0, ram.frozen(), tuple(gpu.frozen() for gpu in gpus))
 
 
 def fits(placement: Placement, devices: Sequence[Device], ram_budget: int, correction: float = 1.0) -> bool:

@@ -112,7 +112,7 @@ class Planner:
         self.trained = shape.n_ctx_train or _UNKNOWN_CONTEXT
         self._paged = False
         """The weights in RAM do not count: they are mapped, and may be read again from disk."""
-        self._experts_in_ram = False
+        self._experts_in_ram = 0
 
     def plan(self) -> LoadPlan:
         """The best that fits. Raises `DoesNotFitError`."""
@@ -174,19 +174,29 @@ class Planner:
         whole = all_layers(self.shape)
         if not self.devices:
             return 0 if self.fits(n_ctx, 0) else None
-        self._experts_in_ram = False
+        self._experts_in_ram = 0
         if not self.fits(n_ctx, whole) and any(layer.expert_bytes for layer in self.shape.layers):
-            # A token uses few experts: they are the part that may lie in slower memory.
-            self._experts_in_ram = True
-            if self.fits(n_ctx, whole):
+            # A token uses few experts: they are the part that may lie in slower memory, as few as need be.
+            self._experts_in_ram = self._fewest_experts_in_ram(n_ctx)
+            if self._experts_in_ram:
                 return whole
-            self._experts_in_ram = False
         # More layers take more of the cards, and less of RAM: the most that the cards hold is the best there is.
         low, high = 0, whole
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self._cards_hold(n_ctx, middle) else (low, middle - 1)
         return low if self.fits(n_ctx, low) else None
+
+    def _fewest_experts_in_ram(self, n_ctx: int) -> int:
+        """The fewest layers whose experts must stay in RAM for everything else to fit; 0 if not even all help."""
+        whole, low, high = all_layers(self.shape), 1, len(self.shape.layers)
+        self._experts_in_ram = high
+        if not self.fits(n_ctx, whole):
+            return 0
+        while low < high:
+            self._experts_in_ram = (low + high) // 2
+            low, high = (low, self._experts_in_ram) if self.fits(n_ctx, whole) else (self._experts_in_ram + 1, high)
+        return low
 
     def _cards_hold(self, n_ctx: int, gpu_layers: int) -> bool:
         needs = self.placement(n_ctx, gpu_layers, flash=self._flash_choices(gpu_layers)[-1]).gpus
@@ -269,6 +279,18 @@ class Planner:
             notices=tuple(self._notices(n_ctx, layers)),
         )
 
+    def _longer(self, n_ctx: int, layers: int) -> str:
+        """A longer context than the automatic one, with its price; "" if there is none."""
+        if (longest := self.longest(layers)) > n_ctx:
+            return f"--ctx {longest} fits with slower attention"
+        if not layers:
+            return ""
+        chosen = self._experts_in_ram
+        self._experts_in_ram = len(self.shape.layers) if chosen else 0
+        longest = max(self.longest(layers), self.longest(0))
+        self._experts_in_ram = chosen
+        return f"--ctx {longest} fits with less of the model on the GPU" if longest > n_ctx else ""
+
     def _notices(self, n_ctx: int, layers: int) -> list[Notice]:
         notices = []
         if self._paged:
@@ -276,15 +298,15 @@ class Planner:
             message = f"the weights take {size:.1f} GB and {room:.1f} GB are free: they are read from disk all the time"
             notices.append(Notice("weights_exceed_memory", message))
         if self.params.n_ctx is None and n_ctx < self.trained:
-            longer = self.longest(layers)
-            more = f"--ctx {longer} fits with slower attention" if longer > n_ctx else "more does not fit in memory"
-            message = f"the context is {n_ctx:,} tokens instead of the trained {self.trained:,}: {more}"
+            message = f"the context is {n_ctx:,} tokens instead of the trained {self.trained:,}: "
+            message += self._longer(n_ctx, layers) or "more does not fit in memory"
             notices.append(Notice("context_reduced", message))
         if self.params.n_ctx is not None and n_ctx > self.trained:
             message = f"the context of {n_ctx:,} tokens is longer than the {self.trained:,} the model was trained with"
             notices.append(Notice("context_beyond_training", message))
         if self._experts_in_ram and layers:
-            message = "the experts do not fit on the GPU: they lie in RAM, and the rest of every layer on the GPU"
+            count = f"{self._experts_in_ram} of {len(self.shape.layers)}"
+            message = f"the experts of {count} layers lie in RAM, and everything else on the GPU"
             notices.append(Notice("experts_in_ram", message))
         if self.devices and self.params.gpu_layers is None and layers < all_layers(self.shape):
             message = f"{layers} of {all_layers(self.shape)} layers fit on the GPU; the others run on the CPU"

@@ -42,12 +42,12 @@ class LlamaModel:
         gpu_layers: int = 0,
         use_mmap: bool = True,
         vocab_only: bool = False,
-        experts_in_ram: bool = False,
+        experts_in_ram: int = 0,
         progress: Progress | None = None,
     ) -> LlamaModel:
         """Read the model at `path`; `gpu_layers` layers go to the GPU (`ALL_LAYERS` for all).
 
-        With `experts_in_ram`, the experts of those layers stay in RAM.
+        The experts of the first `experts_in_ram` layers stay in RAM.
 
         Raises `ModelLoadError` with the library's reason, `DoesNotFitError` when memory ran out, and
         `InterruptedByUserError` when `progress` returned False.
@@ -57,7 +57,7 @@ class LlamaModel:
         params.n_gpu_layers = gpu_layers
         params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if use_mmap else lib.LLAMA_LOAD_MODE_NONE
         params.vocab_only = vocab_only
-        overrides = ExpertsInRam(lib) if experts_in_ram else None
+        overrides = ExpertsInRam(lib, experts_in_ram) if experts_in_ram else None
         if overrides is not None:
             params.tensor_buft_overrides = overrides.pointer
         stopped = False

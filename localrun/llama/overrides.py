@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-_EXPERTS = rb"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
-"""The names of expert tensors, as llama.cpp's own `--cpu-moe` matches them."""
+_EXPERTS = r"blk\.({})\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+"""The names of expert tensors of some layers, as llama.cpp's own `--n-cpu-moe` matches them."""
 
 
 class _Override(ctypes.Structure):
@@ -20,10 +20,12 @@ class _Override(ctypes.Structure):
 class ExpertsInRam:
     """The override as the loader's parameters want it."""
 
-    def __init__(self, lib: Any) -> None:
+    def __init__(self, lib: Any, n_layers: int) -> None:
+        """For the first `n_layers` layers."""
         buffer_type = lib._lib.ggml_backend_cpu_buffer_type
         buffer_type.restype, buffer_type.argtypes = ctypes.c_void_p, []
-        self._array = (_Override * 2)(_Override(_EXPERTS, buffer_type()), _Override(None, None))
+        pattern = _EXPERTS.format("|".join(map(str, range(n_layers)))).encode()
+        self._array = (_Override * 2)(_Override(pattern, buffer_type()), _Override(None, None))
 
     @property
     def pointer(self) -> ctypes.c_void_p:

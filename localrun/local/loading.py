@@ -73,7 +73,7 @@ def load_model(
                     path,
                     gpu_layers=layers,
                     use_mmap=params.use_mmap,
-                    experts_in_ram=plan.load.placement.experts_in_ram and layers > 0,
+                    experts_in_ram=plan.load.placement.experts_in_ram if layers else 0,
                     progress=progress,
                 )
         except DoesNotFitError:

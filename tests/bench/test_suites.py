@@ -91,6 +91,7 @@ def test_goodput_counts_the_requests_that_met_their_target() -> None:
     late = Sample(10, 0, 10, 5.0, 0.05, 0.45, 100)
     slow = Sample(10, 0, 10, 0.5, 1.00, 9.0, 100)
     figures = {f.name: f for f in latencies([fast, fast, late, slow], 2.0, 10.0, Target(1.0, 0.1))}
+    assert figures["requests/rate=2"].median == 4
     assert figures["goodput/rate=2"].median == pytest.approx(0.2)
     assert figures["attainment/rate=2"].median == pytest.approx(50)
     assert figures["ttft/p50/rate=2"].median == 0.5
@@ -109,4 +110,4 @@ def test_arrivals_are_an_open_loop_at_the_rate_asked_for() -> None:
 
 def test_serve_measures_each_rate() -> None:
     figures = suite(SimpleMachine(), name="serve").serve(Target(), (1.0, 2.0), 5.0)
-    assert len({figure.name for figure in figures}) == 2 * 8
+    assert len({figure.name for figure in figures}) == 2 * 9

@@ -95,10 +95,21 @@ def test_two_cards_share_the_layers_by_their_free_memory(header_of: HeaderOf) ->
 
 def test_experts_stay_in_ram_when_only_the_rest_fits(header_of: HeaderOf) -> None:
     plan = plan_load(header_of("Qwen3-30B-A3B"), EngineParams(), [gpu(8)], memory=ram(64))
-    assert plan.placement.experts_in_ram
+    assert 0 < plan.placement.experts_in_ram <= 48
     assert plan.gpu_layers == 49
     assert plan.placement.ram.weights > plan.placement.gpus[0].weights
     assert "experts_in_ram" in codes(plan)
+
+
+def test_a_larger_card_takes_more_experts(header_of: HeaderOf) -> None:
+    header = header_of("Qwen3-30B-A3B")
+    plans = [plan_load(header, EngineParams(), [gpu(gib)], memory=ram(64)) for gib in (4, 6, 8, 12, 16, 24)]
+    counts = [plan.placement.experts_in_ram for plan in plans]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] == 0 < counts[2] < counts[0]
+    assert all(plan.gpu_layers == 49 for plan in plans)
+    for plan, gib in zip(plans, (4, 6, 8, 12, 16, 24), strict=True):
+        assert plan.placement.gpus[0].total <= gpu(gib).budget
 
 
 def test_unified_memory_is_counted_once_and_never_beyond_the_recommended_working_set(header_of: HeaderOf) -> None:
@@ -136,6 +147,16 @@ def test_an_automatic_context_does_not_cost_speed_unasked(header_of: HeaderOf) -
     asked = plan_load(header, EngineParams(n_ctx=longer), memory=ram(16))
     assert asked.flash_attention is True
     assert asked.n_ctx > plan.n_ctx
+
+
+def test_a_longer_context_than_the_card_allows_beside_the_model_is_told_with_its_price(header_of: HeaderOf) -> None:
+    for name in ("Qwen3-30B-A3B", "Llama-3.1-8B"):
+        plan = plan_load(header_of(name), EngineParams(), [gpu(6)], memory=ram(64))
+        notice = next(notice for notice in plan.notices if notice.code == "context_reduced")
+        assert "less of the model on the GPU" in notice.message
+        longer = int(notice.message.split("--ctx ")[1].split()[0])
+        asked = plan_load(header_of(name), EngineParams(n_ctx=longer), [gpu(6)], memory=ram(64))
+        assert asked.n_ctx == longer > plan.n_ctx
 
 
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
