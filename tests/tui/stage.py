@@ -153,6 +153,7 @@ async def staged(
     )
     async with app.run_test(size=size, notifications=True) as pilot:
         stage = Stage(app, pilot, opened)
+        app.chat.prompt.cursor_blink = False  # pictures do not depend on the moment
         if open_model is None and (shelf is None or shelf.items[0].is_here):
             await stage.until(lambda: app.conversation.responder is not None, "the model is loaded")
         await pilot.pause()

@@ -15,7 +15,7 @@ from localrun.tui.screens.pick import PickScreen
 from localrun.tui.screens.search import SearchScreen
 from localrun.tui.theme import DARK, LIGHT
 from tests.tui.scripted import ScriptedResponder
-from tests.tui.snapshot import check
+from tests.tui.snapshot import Shown, check, shown
 from tests.tui.stage import ScriptedShelf, Stage, staged
 
 ANSWER = """# Tides in short
@@ -79,13 +79,19 @@ def furnished(folder: Path, *messages: str, reasoning: str = "") -> tuple[Store,
 
 
 async def picture(stage: Stage, name: str, tmp_path: Path) -> None:
-    """Let everything settle, then compare."""
-    await stage.pilot.pause(0.2)
+    """Wait until the screen stays the same, then compare."""
     for cursor in stage.app.screen.query("TextArea, Input"):
         if isinstance(cursor, TextArea | Input):
             cursor.cursor_blink = False
-    await stage.pilot.pause(0.1)
-    check(name, stage.app.export_screenshot(simplify=True), tmp_path)
+    before: Shown = []
+    for _ in range(40):
+        await stage.pilot.pause(0.15)
+        svg = stage.app.export_screenshot(simplify=True)
+        now = shown(svg)
+        if now == before and not stage.chat.is_busy:
+            break
+        before = now
+    check(name, svg, tmp_path)
 
 
 THEMES = {"dark": DARK.name, "light": LIGHT.name}
