@@ -37,11 +37,11 @@ NAMES = [
 ]
 LONG_NAMES = {
     "type": "object",
-    "properties": {name: {"type": "string", "maxLength": 12} for name in NAMES},
+    "properties": {name: {"type": "integer", "minimum": 0, "maximum": 100} for name in NAMES},
     "required": NAMES,
     "additionalProperties": False,
 }  # fmt: skip
-PROMPT = "Describe a chair."
+PROMPT = "Describe a chair in numbers."
 
 
 def main() -> None:
@@ -62,12 +62,13 @@ def compare(model: localrun.Model, arguments: argparse.Namespace) -> None:
     free: list[Result] = []
     strings: list[Result] = []
     named: list[Result] = []
+    prompt = PROMPT if model.info.can_chat else PROMPT.encode()
     for seed in range(arguments.rounds + 1):
         params = {"seed": seed, "max_tokens": arguments.tokens, "temperature": 1.0}
         results = (
-            model.generate(PROMPT, ignore_eos=True, **params),
-            model.generate(PROMPT, constraint=spec(STRINGS, close=False), **params),
-            model.generate(PROMPT, constraint=spec(LONG_NAMES), **params | {"max_tokens": 400}),
+            model.generate(prompt, ignore_eos=True, **params),
+            model.generate(prompt, constraint=spec(STRINGS, close=False), **params),
+            model.generate(prompt, constraint=spec(LONG_NAMES), **params | {"max_tokens": 400}),
         )
         if seed > 0:  # the first round warms up
             for kept, result in zip((free, strings, named), results, strict=True):
