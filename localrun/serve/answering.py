@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from localrun.errors import LocalrunError
-from localrun.responder import TokenChosen, Warning_
+from localrun.responder import Event, TokenChosen, Warning_
 from localrun.serve.asking import Ask
 from localrun.serve.failures import ApiError, as_api_error
 from localrun.serve.guard import Receive, Scope, Send
@@ -24,6 +24,8 @@ from localrun.serve.shapes import END_OF_STREAM, Shapes
 from localrun.serve.tool_format import ToolFormat
 from localrun.serve.turn import Ended, Told, Turn
 
+_GONE = 499
+"""What logs and metrics say of a client that went away; nginx's number."""
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -42,6 +44,8 @@ class Answering:
         self.turns = [Turn(request, ask.tools, form) for request in ask.requests]
         self._running: dict[int, RunningAnswer] = {}
         self._stopped = False
+        self.gone = False
+        """The client has gone away."""
 
     @property
     def model(self) -> str:
@@ -61,17 +65,14 @@ class Answering:
         while not all(turn.over for turn in self.turns):
             news: dict[int, list[Told]] = {}
             for index, event in await self._channel.take():
-                news.setdefault(index, []).extend(self.turns[index].take(event))
+                news.setdefault(index, []).extend(self._take(index, event))
             yield list(news.items())
             for index in news:
                 turn = self.turns[index]
                 if turn.error is not None:
                     self.stop()
                     raise as_api_error(turn.error)
-                if turn.ended is not None:
-                    self._metrics.finished(self._loaded.servable.name, turn.ended.result)
-                    self._loaded.answer_s += (turn.ended.result.timings.total_s - self._loaded.answer_s) / 8
-                elif turn.request is not None:
+                if turn.request is not None:
                     await self._start(index, turn)
 
     async def settle(self) -> None:
@@ -79,8 +80,15 @@ class Answering:
         self.stop()
         while not all(turn.over or turn.request is not None for turn in self.turns):
             for index, event in await self._channel.take():
-                for _ in self.turns[index].take(event):
-                    continue
+                self._take(index, event)
+
+    def _take(self, index: int, event: Event | LocalrunError) -> list[Told]:
+        turn = self.turns[index]
+        told = list(turn.take(event))
+        if turn.result is not None:
+            self._metrics.finished(self.model, turn.result)
+            self._loaded.answer_s += (turn.result.timings.total_s - self._loaded.answer_s) / 8
+        return told
 
     async def _start(self, index: int, turn: Turn) -> None:
         request, turn.request = turn.request, None
@@ -106,7 +114,7 @@ class Answering:
 
 
 async def respond(answering: Answering, scope: Scope, receive: Receive, send: Send) -> int:
-    """Write the whole response; returns its status. Raises `ApiError` where nothing has been written yet."""
+    """Write the whole response; returns its status for the log. Raises `ApiError` while nothing has been written."""
     ask = answering.ask
     shapes = Shapes(chat=ask.chat, model=answering.model, per_prompt=ask.per_prompt)
     watcher = asyncio.create_task(_stop_when_gone(receive, answering))
@@ -115,15 +123,19 @@ async def respond(answering: Answering, scope: Scope, receive: Receive, send: Se
             await _stream(answering, shapes, send)
         else:
             await _whole(answering, shapes, send)
+    except ApiError:
+        if not answering.gone:
+            raise
     finally:
         watcher.cancel()
         await answering.settle()
-    return 200
+    return _GONE if answering.gone else 200
 
 
 async def _stop_when_gone(receive: Receive, answering: Answering) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
+    answering.gone = True
     answering.stop()
 
 

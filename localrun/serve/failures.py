@@ -13,6 +13,7 @@ from localrun.errors import (
     ConstraintError,
     ContextOverflowError,
     DoesNotFitError,
+    InterruptedByUserError,
     InvalidOutputError,
     LocalrunError,
     ModelFileError,
@@ -30,6 +31,7 @@ _KINDS: tuple[tuple[type[LocalrunError], int, str, str | None], ...] = (
     (ModelNotFoundError, 404, "invalid_request_error", "model_not_found"),
     (DoesNotFitError, 503, "server_error", "does_not_fit"),
     (InvalidOutputError, 500, "server_error", "invalid_output"),
+    (InterruptedByUserError, 503, "server_error", "interrupted"),
     (LocalrunError, 500, "server_error", None),
 )
 

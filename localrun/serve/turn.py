@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from localrun.errors import LocalrunError
+from localrun.errors import InterruptedByUserError, LocalrunError
 from localrun.responder import (
     Done,
     Event,
@@ -28,6 +28,7 @@ from localrun.serve.tool_fields import Tools
 from localrun.serve.tool_format import CallReader, ToolFormat, call_constraint
 
 _FINISHES = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "timeout": "length"}
+_TIMED_OUT = Warning_("timeout", "the answer was ended by its timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,11 @@ class Turn:
     def over(self) -> bool:
         return self.ended is not None or self.error is not None
 
+    @property
+    def result(self) -> Result | None:
+        """What has come of it, its end included; None for one that has not got so far."""
+        return _joined(self._results) if self.over and self._results else None
+
     def take(self, event: Event | LocalrunError) -> Iterator[Told]:
         """What the client is told of an event."""
         if isinstance(event, LocalrunError):
@@ -109,6 +115,9 @@ class Turn:
 
     def _done(self, result: Result) -> Iterator[Told]:
         self._results.append(result)
+        if result.finish == "interrupted":
+            self.error = InterruptedByUserError("the server was stopped before the answer was complete")
+            return
         complete = result.finish in ("stop", "stop_string")
         if self._call is not None:
             if rest := self._call.finish() if complete else "":
@@ -166,7 +175,10 @@ class Turn:
         return self._original.prefill_reasoning + "".join(result.reasoning for result in self._results)
 
     def _end(self, finish: str) -> Ended:
-        self.ended = Ended(finish, _joined(self._results))
+        result = _joined(self._results)
+        if result.finish == "timeout":
+            result = replace(result, warnings=(*result.warnings, _TIMED_OUT))
+        self.ended = Ended(finish, result)
         return self.ended
 
 

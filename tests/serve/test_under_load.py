@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import random
 import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx2
 import pytest
 
+from localrun.chat.messages import Message
+from localrun.params import GenerationParams
+from localrun.responder import Done, Request, Result
+from localrun.serve.turn import Ended, Turn
 from tests.serve.conftest import Server, until
 from tests.serve.scripted_model import asked
 
@@ -58,6 +64,8 @@ def test_a_client_that_goes_away_frees_its_sequence_within_one_step(server: Star
     steps = running.model.steps
     running.model.hold.set()
     until(lambda: running.model.idle)
+    line = f'localrun_responses_total{{endpoint="{CHAT}",status="499"}}'
+    until(lambda: line in httpx2.get(f"{running.url}/metrics").text)
     assert running.model.steps - steps <= 2, "the step that was held, and the one that reads the flag"
 
 
@@ -82,6 +90,46 @@ def test_slow_readers_do_not_stall_others(server: Start) -> None:
     for client in slow:
         client.close()
     until(lambda: running.model.idle)
+
+
+def test_an_answer_that_is_cut_by_a_second_signal_is_an_error_and_no_end(server: Start) -> None:
+    running = server(endless, model={"step_s": 0.001})
+    answers: list[httpx2.Response] = []
+    threads = [
+        threading.Thread(target=lambda stream=stream: answers.append(running.post(CHAT, ask(stream=stream))))
+        for stream in (True, False)
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(running.model.running) == 2)
+    for answer in running.model.running:
+        answer.stop()  # as closing the engine does
+    for thread in threads:
+        thread.join(20)
+    streamed, whole = sorted(answers, key=lambda answer: answer.status_code)
+    assert whole.status_code == 503
+    assert "before the answer was complete" in whole.json()["error"]["message"]
+    assert "before the answer was complete" in streamed.text.splitlines()[-2]
+    assert "[DONE]" not in streamed.text
+    assert running.metric('localrun_answers_total{finish="interrupted",model="tiny"}') == 2
+
+
+def test_an_answer_that_takes_too_long_says_so(server: Start) -> None:
+    running = server(lambda r: "slow", names=("tiny",))
+    turn = Turn(request := Request(GenerationParams(), messages=(Message("user", "Hi"),)))
+    told = list(turn.take(Done(replace(result_of(running, request), finish="timeout"))))
+    assert isinstance(told[-1], Ended)
+    assert told[-1].finish == "length"
+    assert [w.code for w in told[-1].result.warnings] == ["timeout"]
+
+
+def result_of(server: Server, request: Request) -> Result:
+    sink: queue.SimpleQueue[tuple[object, object]] = queue.SimpleQueue()
+    server.model.start(request, sink)
+    while True:
+        _, event = sink.get()
+        if isinstance(event, Done):
+            return event.result
 
 
 def test_beyond_the_queue_comes_429_with_a_time_to_come_back(server: Start) -> None:
