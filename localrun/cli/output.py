@@ -217,8 +217,7 @@ def stats_lines(result: Result) -> str:
     lines.append(answer)
     if usage.draft_tokens:
         lines.append(f"drafts   {usage.draft_accepted:,} of {usage.draft_tokens:,} tokens accepted")
-    lines.append(
-        f"time     first token after {timings.ttft_s:.2f} s, total {timings.total_s:.2f} s; finish: {result.finish}, "
-        f"seed {result.seed}"
-    )
+    tpot = f", TPOT {1000 / timings.decode_tps:,.1f} ms" if timings.decode_tps else ""
+    lines.append(f"time     TTFT {timings.ttft_s:.2f} s{tpot}, total {timings.total_s:.2f} s")
+    lines.append(f"finish   {result.finish}, seed {result.seed}")
     return "".join(line + "\n" for line in lines)

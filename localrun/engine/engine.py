@@ -12,16 +12,18 @@ from collections.abc import Sequence as Tokens
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from localrun.engine.choosing import Chooser
 from localrun.engine.disk_prefix import DiskPrefix
-from localrun.engine.events import Failed, Finished, FinishReason, Notice, Progress
-from localrun.engine.likelihood import Likelihood, certain, log_softmax
+from localrun.engine.events import Failed, Finished, FinishReason, Progress
+from localrun.engine.guessing import Guessing
+from localrun.engine.likelihood import log_softmax
 from localrun.engine.overflow import shift, truncate_middle
 from localrun.engine.ports import Backend, Decoded, Span
 from localrun.engine.prefix_tree import common_prefix
 from localrun.engine.scheduler import Scheduler, Work
 from localrun.engine.sequence import Sequence, Status
 from localrun.engine.slots import Slots
-from localrun.engine.speculative import Drafter, SpeculationGovernor
+from localrun.engine.speculative import Drafter
 from localrun.engine.threads import ThreadGovernor
 from localrun.errors import ContextOverflowError, EngineError, LocalrunError
 from localrun.params import OverflowPolicy
@@ -49,11 +51,10 @@ class Engine:
         """With `disk`, the backend's last sequence id belongs to it and is never leased."""
         self._backend = backend
         self._disk = disk
-        # A window forgets what a wrong guess has pushed out of it, a running state cannot step back.
-        self._drafter = drafter if backend.memory_kind == "full" else None
-        self._speculation = SpeculationGovernor()
         self._governor = governor
         self._table = backend.table
+        self._chooser = Chooser(backend)
+        self._guessing = Guessing(backend, drafter, self._chooser)
         self._slots = Slots(backend, n_parallel, n_reserved=1 if disk is not None else 0)
         self._scheduler = Scheduler(backend.n_batch, n_chunk)
         self._waiting: list[Sequence] = []
@@ -93,14 +94,13 @@ class Engine:
         self._backend.clear_abort()
         self._end_stopped()
         self._admit()
-        works = self._scheduler.plan(self._running, self._drafts())
+        works = self._scheduler.plan(self._running, self._guessing.drafts(self._running))
         if not works:
             return
         if self._governor is not None and self._governor.update():
             counts = self._governor.threads, self._governor.threads_prefill
             self._backend.set_threads(*counts)
-            if self._drafter is not None:
-                self._drafter.set_threads(*counts)
+            self._guessing.set_threads(*counts)
         started = time.perf_counter()
         for work in works:
             work.sequence.times.started = work.sequence.times.started or started
@@ -124,30 +124,9 @@ class Engine:
 
     def _observe(self, works: list[Work], seconds: float) -> None:
         self._scheduler.observe(works, seconds)
-        if len(works) == 1 and not works[0].sequence.prefilling:
-            self._speculation.observe(len(works[0].span.tokens), seconds)
+        self._guessing.observe(works, seconds)
         if self._governor is not None:
             self._governor.observe(sum(len(work.span.tokens) for work in works), seconds)
-
-    def _drafts(self) -> dict[int, list[int]]:
-        """Guesses for the sequences that wait for one token, where guessing pays."""
-        if self._drafter is None:
-            return {}
-        drafts = {}
-        for sequence in self._running:
-            room = self._backend.n_ctx_seq - len(sequence.tokens)
-            left = sequence.n_left
-            limit = room if left is None else min(room, left - 1)
-            if sequence.prefilling or sequence.pending != 1 or limit <= 0 or sequence.params.logprobs is not None:
-                continue
-            size = min(limit, self._speculation.size())
-            if size > 0:
-                started = time.perf_counter()
-                draft = self._drafter.propose(sequence, size)
-                self._speculation.observe_draft(len(draft), time.perf_counter() - started)
-                if draft:
-                    drafts[sequence.number] = draft
-        return drafts
 
     def next_logprobs(self, tokens: Tokens[int]) -> LogProbs:
         """Log-probabilities of all tokens after `tokens`, without any sampler. Call between steps.
@@ -214,7 +193,7 @@ class Engine:
                 sequence.n_cached_ram = min(lease.n_cached, sequence.n_prompt)
                 self._restore(sequence)
                 if sequence.sampler is None:
-                    self._open_sampler(sequence)
+                    self._chooser.open_sampler(sequence)
             except LocalrunError as error:
                 self._fail(sequence, error)
                 continue
@@ -236,30 +215,25 @@ class Engine:
         """Whether a running prompt is about to compute a long beginning of this one."""
         known = -1
         for other in self._running:
-            if not other.prefilling:
+            if not other.prefilling or sequence.tokens[:_WORTH_WAITING] != other.tokens[:_WORTH_WAITING]:
                 continue
             shared = min(common_prefix(sequence.tokens, other.tokens), len(sequence.tokens) - 1)
-            if shared <= other.n_computed or shared < _WORTH_WAITING:
+            if shared <= other.n_computed:
                 continue
             known = self._slots.match(sequence.tokens) if known < 0 else known
             if shared >= known + _WORTH_WAITING:
                 return True
         return False
 
-    def _open_sampler(self, sequence: Sequence) -> None:
-        params = sequence.params
-        banned = sorted(self._table.eog_ids) if params.ignore_eos else []
-        sequence.sampler = self._backend.sampler(params.sampling, sequence.seed, banned)
-        if params.sampling.uses_history:
-            for token in sequence.tokens:
-                sequence.sampler.accept(token)
-
     # after a decode -----------------------------------------------------------------------------------------------
 
     def _advance(self, work: Work) -> None:
         sequence = work.sequence
         if work.n_draft:
-            self._verify(work)
+            try:
+                self._go_on(sequence, self._guessing.verify(work))
+            except LocalrunError as error:
+                self._fail(sequence, error)
             return
         was_prefilling = sequence.prefilling
         sequence.n_computed += len(work.span.tokens)
@@ -272,118 +246,29 @@ class Engine:
         if not work.completes:
             return
         try:
-            # The budget may be so small that even the first token has to head for the end.
-            closing = self._closing(sequence) if sequence.n_generated == 0 else []
-            token = None if closing else self._choose(sequence, work.last_row)
-            now = time.perf_counter()
-            sequence.times.first_token = sequence.times.first_token or now
-            sequence.times.last_token = now
-            self._take(sequence, token, closing)
+            self._go_on(sequence, self._reason(work))
         except LocalrunError as error:
             self._fail(sequence, error)
 
-    def _verify(self, work: Work) -> None:
-        """Take the guessed tokens that the model would have chosen itself, and the first one that it would not."""
-        sequence, n_pending = work.sequence, len(work.span.tokens) - work.n_draft
-        draft = work.span.tokens[n_pending:]
-        sequence.n_computed += n_pending
-        sequence.n_uncertain = work.n_draft
-        sequence.n_draft += work.n_draft
-        n_accepted = 0
-        try:
-            for i, row in enumerate(range(work.row + n_pending - 1, work.last_row + 1)):
-                token = self._choose(sequence, row)
-                sequence.times.last_token = time.perf_counter()
-                n_tokens = len(sequence.tokens)
-                right = i < work.n_draft and token == draft[i]
-                if right:  # it is in the memory already
-                    n_accepted += 1
-                    sequence.n_draft_accepted += 1
-                    sequence.n_computed += 1
-                    sequence.n_uncertain -= 1
-                self._take(sequence, token, [])
-                if not right or sequence.status is Status.FINISHED or len(sequence.tokens) != n_tokens + 1:
-                    break
-        except LocalrunError as error:
-            self._fail(sequence, error)
-        self._forget_uncertain(sequence)
-        self._speculation.learn(work.n_draft, n_accepted)
+    def _reason(self, work: Work) -> FinishReason | None:
+        """Choose the sequence's next tokens; why it ends with them, if it does."""
+        sequence = work.sequence
+        # The budget may be so small that even the first token has to head for the end.
+        closing = [] if sequence.generated else self._chooser.closing(sequence)
+        token = None if closing else self._chooser.choose(sequence, work.last_row)
+        now = time.perf_counter()
+        sequence.times.first_token = sequence.times.first_token or now
+        sequence.times.last_token = now
+        if token is None:
+            return self._chooser.take_forced(sequence, closing)
+        return self._chooser.take(sequence, token)
 
-    def _forget_uncertain(self, sequence: Sequence) -> None:
-        """Drop guessed tokens from the memory that did not come true."""
-        if sequence.n_uncertain and sequence.slot >= 0:
-            self._backend.remove(sequence.slot, sequence.n_computed, -1)
-        sequence.n_uncertain = 0
-
-    def _choose(self, sequence: Sequence, row: int) -> int:
-        assert sequence.sampler is not None, "a running sequence has a sampler"
-        n_top = sequence.params.logprobs
-        likelihood = Likelihood(self._backend.logits(row), n_top) if n_top is not None else None
-        if sequence.matcher is not None and sequence.output.constrained:
-            sequence.matcher.mask(self._backend.logits(row))
-        token = sequence.sampler.sample(row)
-        if likelihood is not None and not self._table.is_eog(token):
-            sequence.notify(likelihood.of(token, self._table))
-        return token
-
-    def _take(self, sequence: Sequence, token: int | None, forced: list[int]) -> None:
-        """The sequence goes on with a sampled token (or `forced` ones), and with whatever that forces."""
-        reason: FinishReason | None = None
-        if token is not None:
-            if self._table.is_eog(token) and not sequence.params.ignore_eos:
-                self._finish(sequence, "stop")
-                return
-            reason = self._append(sequence, token)
-            forced = self._forced(sequence) if reason is None else []
-        while reason is None and forced:
-            for token in forced:
-                assert sequence.sampler is not None
-                sequence.sampler.accept(token)
-                if sequence.params.logprobs is not None:
-                    sequence.notify(certain(token, self._table))
-                reason = self._append(sequence, token)
-                if reason is not None:
-                    break
-            forced = self._forced(sequence) if reason is None else []
+    def _go_on(self, sequence: Sequence, reason: FinishReason | None) -> None:
+        """End the sequence if it has a reason to, else make sure that it can go on."""
         if reason is None and len(sequence.tokens) > self._backend.n_ctx_seq:
             reason = self._overflow(sequence)
         if reason is not None:
             self._finish(sequence, reason)
-
-    def _append(self, sequence: Sequence, token: int) -> FinishReason | None:
-        """Add one token; returns why the sequence ends with it, if it does."""
-        constrained = sequence.matcher is not None and sequence.output.constrained
-        sequence.tokens.append(token)
-        sequence.generated.append(token)
-        sequence.output.push(token, self._table.piece(token), self._table.is_control(token))
-        if sequence.output.stopped is not None:
-            return "stop_string"
-        if constrained and sequence.matcher is not None:
-            sequence.matcher.accept(token)
-            sequence.n_constrained += 1
-            if sequence.matcher.must_end:
-                return "stop"
-        return "length" if sequence.n_left == 0 else None
-
-    def _forced(self, sequence: Sequence) -> list[int]:
-        """Tokens that must come next whatever the model says."""
-        if text := sequence.output.forced_text():
-            return self._table.encode(text, special=True)
-        matcher = sequence.matcher
-        if matcher is None or not sequence.output.constrained:
-            return []
-        return matcher.forced() or self._closing(sequence)
-
-    def _closing(self, sequence: Sequence) -> list[int]:
-        """Tokens that complete the output where the limit only just leaves room for them."""
-        matcher, n_left = sequence.matcher, sequence.n_left
-        if matcher is None or n_left is None or not sequence.output.constrained:
-            return []
-        closing = matcher.closing(n_left)
-        if not closing:
-            return []
-        sequence.notify(Notice("closed", "the token limit came near, so the value was closed early"))
-        return closing
 
     def _overflow(self, sequence: Sequence) -> FinishReason | None:
         if sequence.params.on_overflow is not OverflowPolicy.SHIFT:
@@ -435,7 +320,7 @@ class Engine:
         sequence.output.finish()
         if sequence.output.stopped is not None:
             reason = "stop_string"
-        self._forget_uncertain(sequence)
+        self._guessing.take_back(sequence)
         self._announce_end(sequence, reason)
         # After the last word: saving the memory delays nobody who reads it.
         if self._disk is not None:
@@ -471,9 +356,7 @@ class Engine:
     def _leave(self, sequence: Sequence, *, keep: bool = True) -> None:
         """Give back the slot and the sampler. The computed tokens stay for their prefix where they may."""
         self._crowded = False
-        self._forget_uncertain(sequence)
-        if self._drafter is not None:
-            self._drafter.forget(sequence)
+        self._guessing.forget(sequence)
         sequence.status = Status.FINISHED
         if sequence.sampler is not None:
             sequence.sampler.close()

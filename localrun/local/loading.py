@@ -35,7 +35,8 @@ def with_tuning(params: EngineParams, path: Path) -> tuple[EngineParams, int]:
     tuned = tuned_for(path)
     if tuned is None:
         return params, physical_cores()
-    flash = params.flash_attention if params.flash_attention is not None else tuned.flash_attention
+    # Off is what a CPU takes anyway; saying so would keep the planner from turning it on for a very long context.
+    flash = params.flash_attention if params.flash_attention is not None else tuned.flash_attention or None
     n_ubatch = tuned.n_ubatch if params.n_ubatch == EngineParams().n_ubatch else params.n_ubatch
     return replace(params, flash_attention=flash, n_ubatch=n_ubatch), max(1, tuned.threads)
 

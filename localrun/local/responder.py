@@ -168,8 +168,9 @@ class LocalResponder:
             explain=request.explain,
         )
         notes = [Warning_("checked_at_the_end", note) for note in checked.notes] if checked is not None else []
+        worker = self._worker_for(len(tokens), params.max_tokens)  # making a context may add a warning
         answer.begin(sequence, output, [*loaded.warnings, *self._plan.warnings, *encoded.warnings, *notes])
-        self._worker_for(len(tokens), params.max_tokens).submit(sequence)
+        worker.submit(sequence)
         return answer
 
     def wait_loaded(self) -> Loaded:

@@ -47,7 +47,7 @@ def generate(
     backend = FakeBackend(eog_rate=0.01)
     engine = Engine(backend, n_parallel=2, drafter=drafter)
     if always:
-        engine._speculation = Always()
+        engine._guessing.governor = Always()
     sequence, listener = make(prompt, params, seed=seed)
     run(engine, sequence)
     engine.forget_prefixes()
@@ -80,7 +80,7 @@ def test_stop_strings_end_a_verified_run_where_they_should() -> None:
     backend = FakeBackend()
     backend.script[b"?"] = b"one two STOP three four"
     engine = Engine(backend, n_parallel=1, drafter=Oracle(b"one two STOP three four"))
-    engine._speculation = Always()
+    engine._guessing.governor = Always()
     sequence, listener = make(b"?", GenerationParams(sampling=GREEDY, stop=("STOP",)))
     run(engine, sequence)
     assert listener.text == "one two "
@@ -93,7 +93,7 @@ def test_a_batch_with_guesses_says_what_each_says_alone(seed: int, wrong_every: 
     prompts = [b"first prompt", b"first prompt, longer", b"another"]
     plain = [generate(prompt, params, None, seed=seed)[0].text for prompt in prompts]
     engine = Engine(FakeBackend(eog_rate=0.01), n_parallel=2, drafter=NgramDrafter())
-    engine._speculation = Always()
+    engine._guessing.governor = Always()
     pairs = [make(prompt, params, seed=seed) for prompt in prompts]
     run(engine, *(sequence for sequence, _ in pairs))
     assert [listener.text for _, listener in pairs] == plain
