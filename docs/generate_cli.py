@@ -1,7 +1,7 @@
 """Writes docs/cli.md: the help of every command, as the commands themselves give it.
 
-    python docs/generate_cli.py            write the file
-    python docs/generate_cli.py --check    exit with 1 if it is not current
+python docs/generate_cli.py            write the file
+python docs/generate_cli.py --check    exit with 1 if it is not current
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ def reference() -> str:
     for name, command in COMMANDS.items():
         parts.append(f"\n## localrun {name}\n\n```text\n{help_text(name)}\n```\n")
         if command.group:
-            parts += [
-                f"\n### localrun {name} {sub}\n\n```text\n{help_text(name, sub)}\n```\n" for sub in load(command)
-            ]
+            parts += [f"\n### localrun {name} {sub}\n\n```text\n{help_text(name, sub)}\n```\n" for sub in load(command)]
     return "".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What lies between reading a checkpoint and writing a GGUF file: a model as metadata and tensors that can be read by rows.
+"""What lies between reading a checkpoint and writing a GGUF file: metadata, and tensors that can be read by rows.
 
 Knows no file format. Invariant: nothing here holds weights; `read` fetches what is asked for and forgets it.
 """

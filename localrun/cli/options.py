@@ -15,7 +15,8 @@ _ENGINE = "Engine"
 
 
 def _option(*names: str, help: str, panel: str | None = None, metavar: str | None = None) -> typer.models.OptionInfo:
-    return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar, show_default=False)
+    option: typer.models.OptionInfo = typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar, show_default=False)
+    return option
 
 
 Model = Annotated[str | None, _option("-m", "--model", help="A name, a path, hf:…, pypi:… or a URL.", metavar="MODEL")]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _PROC_STAT = Path("/proc/stat")
+_IS_LINUX: bool = sys.platform.startswith("linux")
 _SHORTEST_S = 0.06
 """The kernel counts in ticks of 10 ms: a shorter look would be mostly rounding."""
 
@@ -48,7 +49,7 @@ class LoadProbe:
 
 def _system_busy_seconds() -> float | None:
     """Seconds that all usable processors together have not been idle."""
-    if sys.platform.startswith("linux"):
+    if _IS_LINUX:
         return _linux_busy_seconds()
     import psutil
 

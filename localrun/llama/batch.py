@@ -44,7 +44,7 @@ class Batch:
         for span in spans:
             count = len(span.tokens)
             end = row + count
-            assert count > 0 and end <= self.capacity, "a plan is never empty or larger than the batch"
+            assert 0 < count <= self.capacity - row, "a plan is never empty or larger than the batch"
             self._tokens[row:end] = list(span.tokens)
             self._positions[row:end] = list(range(span.start, span.start + count))
             self._seq_ids[row:end] = [self._id_pointers[span.seq]] * count

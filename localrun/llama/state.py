@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from localrun.errors import EngineError
@@ -195,7 +196,7 @@ def _take(raw: Bytes, state: memoryview, at: int, head: int, shape: tuple[int, .
 def _in_order(section: Section) -> Section:
     """Cells lie in the memory where there was room; positions count."""
     positions = section.positions
-    if all(a < b for a, b in zip(positions, positions[1:], strict=False)):
+    if all(a < b for a, b in pairwise(positions)):
         return section
     order = sorted(range(len(positions)), key=positions.__getitem__)
     pick = [Layer(layer.head, layer.data[order]) for layer in section.keys]

@@ -95,7 +95,7 @@ class Vocabulary:
         return result
 
     def encode(self, text: bytes, *, special: bool = False) -> list[int]:
-        """Token ids of `text` (UTF-8; NUL bytes are text too). With `special`, written special tokens become themselves.
+        """Token ids of `text` (UTF-8; NUL is text too). With `special`, written special tokens become themselves.
 
         Never adds BOS or EOS.
         """
