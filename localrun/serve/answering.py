@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from localrun.errors import LocalrunError
@@ -24,6 +25,8 @@ from localrun.serve.shapes import END_OF_STREAM, Shapes
 from localrun.serve.tool_format import ToolFormat
 from localrun.serve.turn import Ended, Told, Turn
 
+logger = logging.getLogger(__name__)
+
 _GONE = 499
 """What logs and metrics say of a client that went away; nginx's number."""
 _HEADERS = [
@@ -36,10 +39,26 @@ _HEADERS = [
 class Answering:
     """All choices of one response."""
 
-    def __init__(self, ask: Ask, loaded: Loaded, relay: Relay, metrics: Metrics, form: ToolFormat | None) -> None:
+    def __init__(
+        self,
+        ask: Ask,
+        loaded: Loaded,
+        relay: Relay,
+        metrics: Metrics,
+        form: ToolFormat | None,
+        *,
+        over: Callable[[], None],
+        patience_s: float,
+    ) -> None:
+        """`over` is called for each choice that the engine is done with, however long the client takes to read it.
+
+        `patience_s` is how long a client may read nothing.
+        """
         self.ask = ask
         self._loaded = loaded
         self._metrics = metrics
+        self._over = over
+        self.patience_s = patience_s
         self._channel = Channel(relay)
         self.turns = [Turn(request, ask.tools, form) for request in ask.requests]
         self._running: dict[int, RunningAnswer] = {}
@@ -85,6 +104,8 @@ class Answering:
     def _take(self, index: int, event: Event | LocalrunError) -> list[Told]:
         turn = self.turns[index]
         told = list(turn.take(event))
+        if turn.over:
+            self._over()
         if turn.result is not None:
             self._metrics.finished(self.model, turn.result)
             self._loaded.answer_s += (turn.result.timings.total_s - self._loaded.answer_s) / 8
@@ -126,6 +147,9 @@ async def respond(answering: Answering, scope: Scope, receive: Receive, send: Se
     except ApiError:
         if not answering.gone:
             raise
+    except TimeoutError:
+        logger.info("a client has read nothing for %g s: its answer is dropped", answering.patience_s)
+        answering.gone = True
     finally:
         watcher.cancel()
         await answering.settle()
@@ -145,31 +169,37 @@ async def _whole(answering: Answering, shapes: Shapes, send: Send) -> None:
         for index, items in news:
             told[index].extend(items)
     body = shapes.whole(told, answering.warnings, echo=answering.ask.echo)
-    await send_json(send, 200, body)
+    async with asyncio.timeout(answering.patience_s):
+        await send_json(send, 200, body)
 
 
 async def _stream(answering: Answering, shapes: Shapes, send: Send) -> None:
     ask = answering.ask
     begun = False
+
+    async def write(data: bytes, *, last: bool = False) -> None:
+        async with asyncio.timeout(answering.patience_s):
+            await send({"type": "http.response.body", "body": data, "more_body": not last})
+
     try:
         async for news in answering.follow():
             if not begun and all(turn.error is None for turn in answering.turns):
                 begun = True
                 await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-                await _write(send, _opening(answering, shapes))
+                await write(_opening(answering, shapes))
             if data := b"".join(_chunks(shapes, index, items, ask) for index, items in news):
-                await _write(send, data)
+                await write(data)
     except ApiError as error:
         if not begun:
             raise
-        await _write(send, shapes.error(error.body), last=True)
+        await write(shapes.error(error.body), last=True)
         return
     data = b""
     if warnings := answering.warnings:
         data += shapes.warnings_chunk(warnings)
     if ask.stream_usage:
         data += shapes.usage_chunk(turn.ended.result for turn in answering.turns if turn.ended is not None)
-    await _write(send, data + END_OF_STREAM, last=True)
+    await write(data + END_OF_STREAM, last=True)
 
 
 def _opening(answering: Answering, shapes: Shapes) -> bytes:
@@ -188,10 +218,6 @@ def _chunks(shapes: Shapes, index: int, items: list[Told], ask: Ask) -> bytes:
             groups[-1].append(item)
         return b"".join(shapes.chunks(index, group, progress=ask.progress) for group in groups)
     return shapes.chunks(index, items, progress=ask.progress)
-
-
-async def _write(send: Send, data: bytes, *, last: bool = False) -> None:
-    await send({"type": "http.response.body", "body": data, "more_body": not last})
 
 
 async def send_json(send: Send, status: int, body: Any, headers: dict[str, str] | None = None) -> None:

@@ -49,6 +49,8 @@ class ServeOptions:
     queue: int = 64
     """Answers that may wait beyond those."""
     max_loaded: int | None = None
+    patience_s: float = 300.0
+    """How long a client may read nothing of its stream before it is dropped."""
     log: Callable[[str], None] | None = None
     """Takes a line for each response."""
     log_prompts: bool = False
@@ -75,10 +77,19 @@ class Service:
             n = len(ask.requests)
             self._admit(loaded, n)
             self._count(loaded, n)
+            left = n
+
+            def over() -> None:
+                nonlocal left
+                left -= 1
+                self._count(loaded, -1)
+
+            patience_s = self.options.patience_s
+            answering = Answering(ask, loaded, self.relay, self.metrics, form, over=over, patience_s=patience_s)
             try:
-                return await respond(Answering(ask, loaded, self.relay, self.metrics, form), scope, receive, send)
+                return await respond(answering, scope, receive, send)
             finally:
-                self._count(loaded, -n)
+                self._count(loaded, -left)
 
     def _count(self, loaded: Loaded, change: int) -> None:
         loaded.in_flight += change

@@ -92,6 +92,16 @@ def test_slow_readers_do_not_stall_others(server: Start) -> None:
     until(lambda: running.model.idle)
 
 
+def test_a_client_that_stops_reading_holds_no_place_and_is_dropped_in_the_end(server: Start) -> None:
+    running = server(lambda r: "words " * 8000, patience_s=1.0)
+    client = open_stream(running)
+    until(lambda: bool(running.model.ended), seconds=60)
+    until(lambda: running.metric('localrun_answers_in_flight{model="tiny"}') == 0)
+    [loaded] = running.running.service.pool.loaded
+    until(lambda: loaded.users == 0)
+    client.close()
+
+
 def test_an_answer_that_is_cut_by_a_second_signal_is_an_error_and_no_end(server: Start) -> None:
     running = server(endless, model={"step_s": 0.001})
     answers: list[httpx2.Response] = []
