@@ -38,6 +38,7 @@ from localrun.responder import (
 )
 from localrun.store import Store
 from localrun.tui.app import ChatApp
+from localrun.tui.collector import calm
 from localrun.tui.ports import ModelChoice
 
 PARAGRAPH = (
@@ -106,6 +107,9 @@ class OneModel:
 
     def choices(self) -> list[ModelChoice]:
         return [ModelChoice("writer", None, True, is_default=True)]
+
+    def has(self, name: str) -> bool:
+        return True
 
     def fetch(self, name: str, progress: object, cancelled: object) -> None:
         raise NotImplementedError(name)
@@ -182,9 +186,10 @@ def main() -> None:
             ("empty chat, answer streaming", 0, True),
             (f"{arguments.tokens:,} tokens, answer streaming", arguments.tokens, True),
         ):
-            took = asyncio.run(
-                measure(folder, n_tokens=n_tokens, n_keys=arguments.keys, writer=writer, writing=writing)
-            )
+            with calm():  # as the command does
+                took = asyncio.run(
+                    measure(folder, n_tokens=n_tokens, n_keys=arguments.keys, writer=writer, writing=writing)
+                )
             report(title, took)
     for burner in burners:
         burner.terminate()

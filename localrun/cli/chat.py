@@ -219,6 +219,7 @@ def talk_plainly(
 def talk_on_screen(conversation: Conversation, model: str | None, config: Config) -> None:
     """Chat on the full screen; the model is loaded while it is already there."""
     from localrun.tui.app import ChatApp
+    from localrun.tui.collector import calm
     from localrun.tui.models import LocalModels
 
     open_model = opener(config)
@@ -226,6 +227,7 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
         conversation.responder = open_model(model if config.setting("model").origin == "flag" else None)
     shelf = LocalModels(offline=bool(config.get("offline")))
     app = ChatApp(conversation, model=model, open_model=open_model, models=shelf, cwd=Path())
-    app.run()
+    with calm():
+        app.run()
     if app.session_id is not None:
         sys.stderr.write(f"Saved. Go on with: localrun chat --session {app.session_id}\n")

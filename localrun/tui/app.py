@@ -20,6 +20,7 @@ from localrun.chat.conversation import Conversation, with_temperature
 from localrun.chat.conversation.commands import COMMANDS, Command
 from localrun.errors import LocalrunError, ModelNotFoundError, UsageError
 from localrun.responder import Responder
+from localrun.tui.collector import tidy
 from localrun.tui.commands import CommandRunner
 from localrun.tui.ports import ModelShelf, OpenModel
 from localrun.tui.screens.chat import ChatScreen
@@ -32,6 +33,8 @@ from localrun.tui.widgets.side_bar import SessionChosen, SessionWish, UndoWanted
 
 _TWICE_S = 2.0
 """Two Ctrl+C within this time leave."""
+_TIDY_S, _QUIET_S = 20.0, 3.0
+"""How often garbage is looked for, and how long nobody must have typed."""
 _LEAVING_S = 3.0
 """How long leaving waits for the answer to stop; what it said is on disk in any case."""
 
@@ -92,10 +95,16 @@ class ChatApp(App[None]):
             self.register_theme(theme)
         self.theme = DARK.name
         await self.push_screen(self.chat)
+        self.set_interval(_TIDY_S, self._tidy)
         if self.conversation.responder is not None:
             self.call_after_refresh(self.chat.show_model, self.conversation.responder.info.identity.name)
         else:
             self._find_model()
+
+    def _tidy(self) -> None:
+        """Collect garbage while the user neither writes nor waits."""
+        if not self.chat.is_busy and self._clock() - self.chat.typed_at > _QUIET_S:
+            tidy()
 
     # Models
 

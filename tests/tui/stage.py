@@ -91,7 +91,7 @@ class Stage:
         deadline = loop.time() + PATIENCE_S
         while not condition():
             assert loop.time() < deadline, f"it never happened: {what}\n{self.shown}"
-            await self.pilot.pause(0.01)
+            await asyncio.sleep(0.01)
         await self.pilot.pause()
 
     async def until_idle(self) -> None:

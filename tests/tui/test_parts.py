@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from localrun.chat.conversation.meter import visible
 from localrun.errors import EngineError, OfflineError, UsageError
 from localrun.responder import ReasoningPiece, TextPiece
 from localrun.tui.bridge import Bridge, Ended, Failed, Update
+from localrun.tui.collector import calm
 from localrun.tui.models import LocalModels, _Cancelled, _Watch, fit
 from localrun.tui.widgets.answer_markdown import PART_CHARACTERS, block_starts, code_blocks, in_parts
 from localrun.tui.widgets.completion import MAX_SHOWN, command_completions, file_completions
@@ -211,3 +213,11 @@ def test_a_download_that_is_no_longer_wanted_ends_at_the_next_byte() -> None:
 @pytest.mark.parametrize(("size", "words"), [(None, "unknown"), (100, "fits"), (700, "tight"), (900, "too big")])
 def test_what_fits_is_told_from_the_size(size: int | None, words: str) -> None:
     assert fit(size, 1000) == words
+
+
+def test_the_collector_is_left_as_it_was() -> None:
+    before = gc.get_threshold()
+    with calm():
+        assert gc.get_threshold() != before
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0

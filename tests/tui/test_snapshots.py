@@ -94,6 +94,8 @@ async def picture(stage: Stage, name: str, tmp_path: Path) -> None:
     check(name, svg, tmp_path)
 
 
+pytestmark = pytest.mark.slow
+
 THEMES = {"dark": DARK.name, "light": LIGHT.name}
 
 

@@ -13,6 +13,8 @@ from localrun.store import CRASHED, Store
 from tests.tui.program import WORDS
 from tests.tui.terminal import Terminal
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., Terminal]
 
 

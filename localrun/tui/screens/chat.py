@@ -103,6 +103,8 @@ class ChatScreen(Screen[None]):
         self.bridge = Bridge()
         self.attachments: list[Attachment] = []
         self.editing_id: int | None = None
+        self.typed_at = 0.0
+        """When the prompt changed last, on the monotonic clock."""
         self._cwd = cwd
         self._stopped_by_user = False
         self._n_pastes = 0
@@ -532,6 +534,7 @@ class ChatScreen(Screen[None]):
     @on(CompletionWanted)
     def _complete(self, event: CompletionWanted) -> None:
         event.stop()
+        self.typed_at = time.monotonic()
         completions = self.query_one(Completions)
         if event.kind == "command" and self.editing_id is None:
             completions.offer(event.prefix, command_completions(event.prefix))
