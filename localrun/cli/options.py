@@ -15,7 +15,9 @@ _ENGINE = "Engine"
 
 
 def _option(*names: str, help: str, panel: str | None = None, metavar: str | None = None) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar, show_default=False)
+    option: typer.models.OptionInfo = typer.Option(
+        *names, help=help, rich_help_panel=panel, metavar=metavar, show_default=False
+    )
     return option
 
 
