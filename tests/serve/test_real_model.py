@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -141,22 +142,18 @@ def test_our_remote_engine_and_our_server_understand_each_other(real_server: Ser
     remote = open_remote(real_server.url)
     assert remote.info.details["server"] == "localrun serve"
     assert remote.info.context_limit == 1024
-    request = Request(GenerationParams(GREEDY, 12), (Message("user", "Name a fruit."),))
-    here = direct(real_server, request)
-    there = answer(remote, request)
-    assert (there.text, there.finish, there.usage.prompt_tokens) == (here.text, here.finish, here.usage.prompt_tokens)
+    question = (Message("user", "Name a fruit."),)
+    spec = ConstraintSpec("gbnf", 'root ::= "A pear, please."')
+    request = Request(GenerationParams(GREEDY, 12, constraint=spec), question)
+    here, there = direct(real_server, request), answer(remote, request)
+    assert there.text == here.text == "A pear, please."
+    assert (there.finish, there.usage.prompt_tokens) == (here.finish, here.usage.prompt_tokens)
     assert there.warnings == ()
-    spec = ConstraintSpec("choice", ("apple", "pear"))
-    chosen = Request(GenerationParams(GREEDY, constraint=spec), request.messages)
-    assert answer(remote, chosen).text in ("apple", "pear")
-    begun = Request(GenerationParams(GREEDY, 2), request.messages, prefill="My favourite fruit is the")
-    told = answer(remote, begun).text
-    assert told == direct(real_server, begun).text
-    stopped = Request(GenerationParams(GREEDY, 12, stop=(here.text[5:9],)), request.messages)
-    result = answer(remote, stopped)
-    assert (result.finish, result.stop, result.text) == (
-        "stop_string",
-        here.text[5:9],
-        here.text.split(here.text[5:9])[0],
-    )
+    begun = replace(request, prefill="A pear")
+    assert answer(remote, begun).text == direct(real_server, begun).text == ", please."
+    choice = ConstraintSpec("choice", ("apple", "pear"))
+    assert answer(remote, Request(GenerationParams(GREEDY, constraint=choice), question)).text in ("apple", "pear")
+    result = answer(remote, Request(GenerationParams(GREEDY, 20, stop=(" ",)), question))
+    assert (result.finish, result.stop) == ("stop_string", " ")
+    assert " " not in result.text
     remote.close()
