@@ -70,7 +70,7 @@ def round_rows(
         while position < len(rows):
             matrix, within = divmod(first_row + position, rows_per_matrix)
             stop = min(len(rows), position + rows_per_matrix - within)
-            parts.append(ggml.quantize_rows(kind, rows[position:stop], _usable(kind, weights[matrix])))
+            parts.append(ggml.quantize_rows(kind, rows[position:stop], weights[matrix]))
             position = stop
         blocks = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if not ggml.is_valid(kind, blocks):
@@ -103,16 +103,9 @@ def _check_finite(tensor: Tensor, kind: GGMLQuantizationType, rows: Rows) -> Non
         raise WeightError(
             f"tensor {tensor.name} holds {what}", hint="the checkpoint is damaged: fetch or train it again"
         )
-    if kind == T.F16 and max(-low, high) > _F16_MAX:
+    limit = _F16_MAX if kind == T.F16 else ggml.LATTICE_MAX if kind in ggml.LATTICE else np.inf
+    if max(-low, high) > limit:
         raise WeightError(
-            f"tensor {tensor.name} holds {max(-low, high):g}, which overflows f16",
+            f"tensor {tensor.name} holds {max(-low, high):g}, which overflows {kind.name.lower()}",
             hint="use bf16 or f32 instead",
         )
-
-
-def _usable(kind: GGMLQuantizationType, weights: ggml.Weights) -> ggml.Weights:
-    """libggml's lattice searches (IQ1 to IQ3) abort where a block has no weight: give such columns very little."""
-    if not kind.name.startswith(("IQ1", "IQ2", "IQ3")) or weights.min() > 0:
-        return weights
-    floor = max(float(weights.mean()) * 1e-6, float(np.finfo(np.float32).tiny))
-    return np.maximum(weights, np.float32(floor))

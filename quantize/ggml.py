@@ -24,6 +24,15 @@ from quantize.model import Rows
 Blocks = npt.NDArray[np.uint8]  # (n_rows, bytes_per_row)
 Weights = npt.NDArray[np.float32]  # (n_cols,)
 
+LATTICE = frozenset(kind for kind in GGMLQuantizationType if kind.name.startswith(("IQ1", "IQ2", "IQ3")))
+"""Types that are found by a search on a lattice, which ends the process where its sums overflow or have no weight."""
+
+LATTICE_MAX = 1e7
+"""The largest weight that such a type can be asked for; its F16 scale could not hold more by far."""
+
+_MAX_ENERGY = 1e15
+"""Bound for importance times squared weight: 480 times that, squared, still fits in a float."""
+
 _NAMES = {"win32": "ggml-base.dll", "darwin": "libggml-base.dylib"}
 
 
@@ -134,12 +143,36 @@ def quantize_rows(kind: GGMLQuantizationType, rows: Rows, weights: Weights | Non
         if weights.shape != (rows.shape[1],):
             raise QuantizeError(f"{weights.shape} importance weights for rows of {rows.shape[1]} values")
         weights = np.ascontiguousarray(weights, dtype=np.float32)
+    if rows.size and (weights is not None or kind in LATTICE):
+        weights = _safe_weights(kind, rows, weights)
     out = np.empty((rows.shape[0], size), dtype=np.uint8)
     if rows.shape[0] == 0:
         return out
     address = None if weights is None else weights.ctypes.data
     base_library().ggml_quantize_chunk(int(kind), rows.ctypes.data, out.ctypes.data, 0, *rows.shape, address)
     return out
+
+
+def _safe_weights(kind: GGMLQuantizationType, rows: Rows, weights: Weights | None) -> Weights | None:
+    """Weights with which no sum overflows, and for lattice types none that is zero. Usual weights stay as they are.
+
+    Raises:
+        QuantizeError: the weights are not finite or negative, or the rows are not finite or too large for a lattice.
+    """
+    largest = max(float(rows.max()), -float(rows.min()))
+    if kind in LATTICE and not largest <= LATTICE_MAX:  # also where it is NaN
+        raise QuantizeError(f"{kind.name} cannot hold {largest:g}")
+    if weights is None:
+        return None
+    if not np.isfinite(weights).all() or weights.min() < 0:
+        raise QuantizeError("importance weights must be finite and not negative")
+    top = float(weights.max())
+    if top * min(largest, LATTICE_MAX) ** 2 > _MAX_ENERGY:
+        weights = weights / np.float32(top)
+    if kind in LATTICE and weights.min() == 0:
+        floor = np.float32(max(float(weights.mean()) * 1e-6, float(np.finfo(np.float32).tiny)))
+        weights = np.maximum(weights, floor)
+    return weights
 
 
 def dequantize_rows(kind: GGMLQuantizationType, blocks: Blocks, n_cols: int) -> Rows:

@@ -11,7 +11,7 @@ from gguf import GGUFReader
 from gguf.constants import GGMLQuantizationType
 
 from quantize import pipeline
-from quantize.blocks import PlainSearch, n_matrices, round_rows
+from quantize.blocks import PlainSearch, n_matrices
 from quantize.errors import QuantizeError, RecipeError, SourceError
 from quantize.importance import Entry, ImportanceMatrix, MatrixColumns, read_matrix, texts, write_matrix
 from quantize.importance.collect import collect, weight_name, with_start
@@ -205,16 +205,6 @@ def test_a_matrix_of_another_model_is_refused() -> None:
     matrix = ImportanceMatrix({"blk.0.attn_q.weight": Entry(np.ones((1, 128), np.float32), np.ones(1, np.float32))})
     with pytest.raises(RecipeError, match=r"another model|figures for blk\.0\.attn_q"):
         MatrixColumns(matrix).of(TIED.tensors[3], GGMLQuantizationType.Q4_K)
-
-
-@pytest.mark.slow  # libggml builds the lattice of these types on first use, which takes seconds
-@pytest.mark.parametrize("kind", ["IQ1_S", "IQ1_M", "IQ2_XXS"])
-def test_columns_without_weight_do_not_abort_the_coarse_types(kind: str) -> None:
-    weight = tensor("blk.0.attn_q.weight", np.random.default_rng(0).standard_normal((1, 512)))
-    zeros = np.zeros((1, 512), np.float32)
-    zeros[0, 300:] = 1
-    blocks = round_rows(weight, GGMLQuantizationType[kind], weight.read(0, 1), 0, zeros)
-    assert blocks.any()
 
 
 def test_a_matrix_for_pruned_layers_is_renumbered() -> None:
