@@ -410,3 +410,10 @@ def test_the_final_check_names_the_place() -> None:
         grammar.validate('{"a":"x"}')
     with pytest.raises(InvalidOutputError, match="no JSON"):
         grammar.validate('{"a":')
+
+
+def test_no_number_is_rounded_over_a_bound_by_its_reader() -> None:
+    assert not accepts({"type": "number", "exclusiveMaximum": 1}, "0.99999999999999999")
+    assert not accepts({"type": "number", "not": {"type": "integer"}}, "50040003783090026.4")
+    assert accepts({"type": "number", "exclusiveMaximum": 1}, "0.9999999999")
+    assert accepts({"type": "number", "not": {"type": "integer"}}, "-12345.678")

@@ -18,11 +18,14 @@ _INTEGER = r"/-?(?:0|[1-9][0-9]{0,18})/"
 _NUMBER = r"/-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,16})?(?:[eE][\-+]?[0-9]{1,2})?/"
 _SHORT = r"/-?(?:0|[1-9][0-9]{0,16})(?:\.[0-9]{1,16})?/"  # below 10^17, whatever it is
 _WHOLE_ONLY = r"/-?[0-9]+/"
-_FRACTION_ONLY = r"/-?[0-9]+\.[0-9]*[1-9][0-9]*/"
+# At most 15 digits: readers turn longer fractions into the nearest double, which may be a bound or an integer.
+_EXACT = r"/-?(?:[0-9]{1,5}(?:\.[0-9]{1,10})?|[0-9]{6,10}(?:\.[0-9]{1,5})?|[0-9]{11,18})/"
+_FRACTION_ONLY = r"/-?(?:[0-9]{1,5}\.[0-9]{0,9}[1-9]|[0-9]{6,10}\.[0-9]{0,4}[1-9]|[0-9]{11,13}\.[0-9]?[1-9])/"
 _FRACTION = r"(?:\.[0-9]{1,16})?"
 _REST = r"[0-9]{0,16}"
 _LONGEST = 17  # digits before the point
 _LARGEST = Decimal(10) ** 17
+_EXACT_LIMIT = Decimal(10) ** 9
 
 
 class NumberTooLarge(Exception):
@@ -43,6 +46,8 @@ def symbol(shape: Num, rules: RuleSet) -> str:
         definition = _INTEGER if shape.whole else _SHORT if bounded or shape.whole is False else _NUMBER
     if shape.whole is not None:
         definition = f"({definition}) & {_WHOLE_ONLY if shape.whole else _FRACTION_ONLY}"
+    elif low is not None or high is not None:
+        definition = f"({definition}) & {_EXACT}"
     return rules.terminal(definition)
 
 
@@ -128,6 +133,8 @@ def _multiples(shape: Num, low: Decimal | None, high: Decimal | None) -> str:
     if shape.whole is False:
         raise NumberTooLarge("multiples that are no integers cannot be enforced")
     step = Fraction(shape.multiple_of)
+    if step.denominator != 1 and not shape.whole:  # so that all digits survive in a double
+        low, high = (-_EXACT_LIMIT if low is None else low), (_EXACT_LIMIT if high is None else high)
     leaf: dict[str, object] = {"type": "integer" if shape.whole else "number", "multipleOf": _plain(shape.multiple_of)}
     if low is not None:
         first = -(-Fraction(low) // step) * step
