@@ -78,7 +78,7 @@ def tokens_allowed(matcher: TokenMatcher) -> set[int]:
     return set(np.flatnonzero(np.isfinite(logits)).tolist())
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_mask_allows_exactly_the_tokens_whose_text_the_grammar_takes(seed: int) -> None:
     rng = random.Random(seed)
     constraint = schema(PERSON)

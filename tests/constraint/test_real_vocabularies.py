@@ -17,7 +17,7 @@ from localrun.llama.vocabulary import Vocabulary
 from localrun.params import ConstraintSpec
 from tests.sdist import vocabulary_file
 
-NAMES = ("gpt-2", "llama-spm", "llama-bpe")
+NAMES = ("gpt-2", "llama-spm")
 TEXT = "héllo 🙂 👩‍👩‍👧‍👦 日本語 🇫🇷" + " " * 128 + "X"
 
 
@@ -94,7 +94,7 @@ def test_forced_tokens_are_the_tokenization_of_their_text(name: str) -> None:
 def test_a_choice_is_made_by_its_first_tokens_and_ends(name: str) -> None:
     strings = ("yes", "no", "yesterday", "ñandú")
     table, constraint = bound(name, "choice", strings)
-    texts = {b"".join(map(table.piece, generate(table, constraint, seed))).decode() for seed in range(30)}
+    texts = {b"".join(map(table.piece, generate(table, constraint, seed))).decode() for seed in range(15)}
     assert texts <= set(strings)
     assert len(texts) > 1
 
