@@ -106,7 +106,7 @@ class Engine:
             work.sequence.times.started = work.sequence.times.started or started
         try:
             outcome = self._backend.decode([work.span for work in works])
-        except EngineError as error:
+        except LocalrunError as error:
             self._fail_all(works, error)
             return
         if outcome is Decoded.NO_ROOM:

@@ -46,6 +46,8 @@ def bindings() -> Any:
             f"llama.cpp's library could not be loaded: {error}",
             hint="reinstall it: pip install --force-reinstall --no-cache-dir llama-cpp-python",
         ) from error
+    # A library stays silent unless its user configures logging; the default handler would write to stderr.
+    logging.getLogger("localrun").addHandler(logging.NullHandler())
     module.llama_log_set(engine_log().callback(module.llama_log_callback), ctypes.c_void_p(0))
     module.llama_backend_init()
     return module
