@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from localrun.chat.conversation import ChatSettings, Conversation
     from localrun.responder import Responder
     from localrun.store import Store
+    from localrun.tui.ports import ModelShelf
 
 OpenResponder = Callable[["str | None"], "Responder"]
 
@@ -220,12 +221,13 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
     """Chat on the full screen; the model is loaded while it is already there."""
     from localrun.tui.app import ChatApp
     from localrun.tui.collector import calm
-    from localrun.tui.models import LocalModels
+    from localrun.tui.models import LocalModels, RemoteModels
 
     open_model = opener(config)
+    shelf: ModelShelf = LocalModels(offline=bool(config.get("offline")))
     if _remote(config):
+        shelf = RemoteModels()
         conversation.responder = open_model(model if config.setting("model").origin == "flag" else None)
-    shelf = LocalModels(offline=bool(config.get("offline")))
     app = ChatApp(conversation, model=model, open_model=open_model, models=shelf, cwd=Path())
     with calm():
         app.run()

@@ -52,6 +52,11 @@ class Bridge:
         return self._thread is not None
 
     @property
+    def n_pieces(self) -> int:
+        """How many pieces the running answer has had: about its tokens."""
+        return self._n_pieces
+
+    @property
     def pieces_per_s(self) -> float:
         """Tokens a second of the running answer, as far as pieces are tokens; 0 before the second one."""
         with self._lock:

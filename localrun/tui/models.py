@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from localrun.errors import UsageError
 from localrun.tui.ports import Fit, ModelChoice
 
 _OVERHEAD = 1.2
@@ -61,6 +62,21 @@ class LocalModels:
             resolve(name, offline=self._offline, progress=_Watch(progress, cancelled))
         except _Cancelled:
             return
+
+
+class RemoteModels:
+    """The models of an engine elsewhere: it knows them itself, and nothing is fetched."""
+
+    def choices(self) -> Sequence[ModelChoice]:
+        """None: `/model NAME` names one, and a wrong name is answered with those that there are."""
+        return ()
+
+    def has(self, name: str) -> bool:
+        return True
+
+    def fetch(self, name: str, progress: Callable[[int, int | None], None], cancelled: Callable[[], bool]) -> None:
+        """Never called: everything is there."""
+        raise UsageError(f"{name} is a model of another engine", hint="there is nothing to fetch")
 
 
 class _Cancelled(KeyboardInterrupt):

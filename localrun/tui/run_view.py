@@ -51,6 +51,7 @@ class RunView:
         self._n_shown = SHOWN_MESSAGES
         self._growing: MessageView | None = None
         self._thinking_since: float | None = None
+        self._n_prompt = 0
 
     # The path as a whole
 
@@ -86,6 +87,7 @@ class RunView:
         elif isinstance(update, PrefillProgress):
             reused = f" · reused {update.cached:,}" if update.cached else ""
             self._status.set(activity=f"reading {update.done:,} of {update.total:,} tokens{reused}")
+            self._n_prompt = update.total
         elif isinstance(update, LoadProgress):
             if update.fraction < 1:
                 self._status.set(activity=f"loading {update.fraction:.0%}")
@@ -108,9 +110,12 @@ class RunView:
     async def clear_notices(self) -> None:
         await self._transcript.query(Notice).remove()
 
-    def writing(self, pieces_per_s: float) -> None:
-        """Show the speed of the running answer."""
+    def writing(self, pieces_per_s: float, n_pieces: int) -> None:
+        """Show the speed of the running answer, and how the context fills."""
         if self._growing is not None:
+            responder = self.conversation.responder
+            limit = responder.info.context_limit if responder is not None else 0
+            self._status.set(room=Room(self._n_prompt + n_pieces, 0, limit))
             speed = f" {pieces_per_s:.1f} tokens/s" if pieces_per_s else ""
             self._status.set(activity=f"{'thinking' if self._thinking_since is not None else 'writing'}{speed}")
 

@@ -22,7 +22,7 @@ from localrun.chat.conversation import (
 from localrun.chat.messages import Message
 from localrun.errors import EngineError, TemplateError, UsageError
 from localrun.params import ConstraintSpec, GenerationParams, SamplingParams
-from localrun.responder import Done, TextPiece
+from localrun.responder import Done, Request, TextPiece
 from localrun.store import Attachment, Store
 from tests.tui.scripted import ScriptedResponder
 
@@ -271,6 +271,17 @@ def test_a_full_context_asks_and_loses_nothing(store: Store) -> None:
     assert caught.value.room.is_full
     assert len(conversation.path) == 9  # the new question is there
     assert len(model.requests) == 4  # and the model has not seen a cut prompt
+
+
+def test_tokens_are_not_counted_while_there_is_surely_room(store: Store) -> None:
+    class Costly(ScriptedResponder):
+        def count_tokens(self, request: Request) -> int:
+            raise AssertionError("not needed")
+
+    conversation = Conversation(store, Costly("x", context_limit=4096), ChatSettings())
+    talk(conversation, "short", "é" * 1000)
+    with pytest.raises(AssertionError):
+        talk(conversation, "é" * 1000)
 
 
 def test_compacting_writes_a_visible_summary_that_stands_for_the_old_messages(store: Store) -> None:

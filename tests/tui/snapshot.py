@@ -11,6 +11,7 @@ import os
 import re
 from pathlib import Path
 
+UPDATES = bool(os.environ.get("LOCALRUN_UPDATE_SNAPSHOTS"))
 FOLDER = Path(__file__).parent / "snapshots"
 
 _STYLE = re.compile(r"\.([\w-]+?-r\d+) \{([^}]*)\}")
@@ -32,19 +33,25 @@ def shown(svg: str) -> Shown:
     return sorted(rectangles + texts)
 
 
-def check(name: str, svg: str, tmp_path: Path) -> None:
-    """Fail if the picture `name` shows something else than before."""
+def matches(name: str, svg: str) -> bool:
+    """Whether the picture `name` shows the same."""
     path = FOLDER / f"{name}.svg"
-    if os.environ.get("LOCALRUN_UPDATE_SNAPSHOTS"):
+    return path.exists() and shown(path.read_text(encoding="utf-8")) == shown(svg)
+
+
+def check(name: str, svg: str, tmp_path: Path) -> None:
+    """Fail if the picture `name` shows something else than before; write it instead if asked to."""
+    if matches(name, svg):
+        return
+    path = FOLDER / f"{name}.svg"
+    if UPDATES:
         FOLDER.mkdir(exist_ok=True)
-        if not path.exists() or shown(path.read_text(encoding="utf-8")) != shown(svg):
-            path.write_text(svg, encoding="utf-8")
+        path.write_text(svg, encoding="utf-8")
         return
     assert path.exists(), f"there is no picture {path}; make it with LOCALRUN_UPDATE_SNAPSHOTS=1, and look at it"
+    actual = tmp_path / f"{name}.svg"
+    actual.write_text(svg, encoding="utf-8")
     before, now = shown(path.read_text(encoding="utf-8")), shown(svg)
-    if before != now:
-        actual = tmp_path / f"{name}.svg"
-        actual.write_text(svg, encoding="utf-8")
-        gone = [item for item in before if item not in now][:5]
-        new = [item for item in now if item not in before][:5]
-        raise AssertionError(f"{name} looks different; see {actual}\nbefore: {gone}\nnow:    {new}")
+    gone = [item for item in before if item not in now][:5]
+    new = [item for item in now if item not in before][:5]
+    raise AssertionError(f"{name} looks different; see {actual}\nbefore: {gone}\nnow:    {new}")

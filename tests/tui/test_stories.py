@@ -10,7 +10,7 @@ from textual.widgets import Input, OptionList, TextArea
 
 from localrun.chat.conversation import ChatSettings
 from localrun.errors import EngineError, FetchError, ModelLoadError, TemplateError
-from localrun.responder import Responder
+from localrun.responder import ModelIdentity, ModelInfo, Request, Responder
 from localrun.store import Store
 from localrun.tui.screens.branches import BranchScreen
 from localrun.tui.screens.help import HelpScreen
@@ -215,6 +215,29 @@ async def test_escape_sequences_of_a_model_never_reach_the_terminal(tmp_path: Pa
         assert "\x1b" not in stage.shown
         assert "\x07" not in stage.shown
         assert "\x9b" not in stage.shown
+
+
+async def test_html_and_line_breaks_of_a_model_are_shown_as_written(tmp_path: Path) -> None:
+    async with staged(tmp_path, "roses <i>are</i> red\nviolets are blue\n\n<div>block</div>") as stage:
+        await stage.say("x")
+        await stage.until_shown("roses <i>are</i> red\n")
+        await stage.until_shown("<div>block</div>")
+
+
+async def test_an_engine_elsewhere_that_does_not_say_its_context_works(tmp_path: Path) -> None:
+    class Elsewhere(ScriptedResponder):
+        @property
+        def info(self) -> ModelInfo:
+            return ModelInfo(ModelIdentity("remote"), 0, can_chat=True, can_think=False)
+
+        def count_tokens(self, request: Request) -> int:
+            raise AssertionError("counting costs a request")
+
+    model = Elsewhere("A", context_limit=10**6)
+    async with staged(tmp_path, model=model) as stage:
+        await stage.say("q")
+        await stage.say("q2")
+        assert stage.texts == ["q", "A", "q2", "A"]
 
 
 async def test_reasoning_is_folded_and_opens(tmp_path: Path) -> None:

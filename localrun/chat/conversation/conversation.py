@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from localrun.chat.conversation.prompt import applied_mark, kept, messages_of
 from localrun.chat.conversation.recording import AnswerBegun, Recording, facts_before
-from localrun.chat.conversation.room import ContextFullError, Room, cut, measure, transcript
+from localrun.chat.conversation.room import ContextFullError, Room, cut, measure, surely_fits, transcript
 from localrun.chat.conversation.settings import ChatSettings, from_facts, to_facts
 from localrun.chat.conversation.summary import summarize
 from localrun.chat.messages import Message
@@ -105,14 +105,14 @@ class Conversation:
         if self._session is not None:
             self.store.save_settings(self._session.id, to_facts(settings))
 
-    def room(self) -> Room:
-        """How much of the context the conversation takes as it stands."""
+    def room(self) -> Room | None:
+        """How much of the context the conversation takes as it stands; None if finding out would cost a request."""
         responder = self._loaded()
-        path = self.path
-        if not kept(path):
-            limit = responder.info.context_limit
-            return Room(0, 0, limit)
-        return measure(responder, self._request(path))
+        if not kept(self.path):
+            return Room(0, 0, responder.info.context_limit)
+        if responder.info.identity.path is None:
+            return None
+        return measure(responder, self._request(self.path))
 
     # What a user does
 
@@ -272,6 +272,8 @@ class Conversation:
     def _ensure_room(self, request: Callable[[], Request]) -> Iterator[ConversationEvent]:
         """Do what the settings say when the context is full; raise `ContextFullError` when they say: ask."""
         responder = self._loaded()
+        if surely_fits(responder, request()):
+            return
         room = measure(responder, request())
         if not room.is_full:
             return

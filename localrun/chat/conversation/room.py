@@ -20,11 +20,13 @@ _RESERVE = 512
 """Tokens kept free for an answer whose length nobody limited: a long paragraph or two."""
 _RESERVE_SHARE = 4
 """… but never more than a quarter of the context."""
+_TEMPLATE = 32
+"""Tokens that a template puts around a message, generously."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The context as the status line shows it, in tokens."""
+    """The context as the status line shows it, in tokens. A `limit` of 0: an engine that does not say."""
 
     used: int
     reserved: int
@@ -32,7 +34,7 @@ class Room:
 
     @property
     def is_full(self) -> bool:
-        return self.used + self.reserved > self.limit
+        return 0 < self.limit < self.used + self.reserved
 
 
 class ContextFullError(ContextOverflowError):
@@ -61,7 +63,21 @@ def reserve(params: GenerationParams, limit: int) -> int:
 def measure(responder: Responder, request: Request) -> Room:
     """How much of the context the request takes."""
     limit = responder.info.context_limit
+    if not limit:
+        return Room(0, 0, 0)
     return Room(responder.count_tokens(request), reserve(request.params, limit), limit)
+
+
+def surely_fits(responder: Responder, request: Request) -> bool:
+    """Whether there is room without counting: a token of text has at least one byte.
+
+    For an engine elsewhere counting is a request of its own.
+    """
+    limit = responder.info.context_limit
+    texts = [request.prefill, request.prefill_reasoning]
+    texts += [text for message in request.messages for text in (message.content, message.reasoning)]
+    most = sum(len(text.encode()) for text in texts) + _TEMPLATE * (1 + len(request.messages))
+    return not limit or most + reserve(request.params, limit) <= limit
 
 
 def turns(path: Sequence[Node]) -> list[list[Node]]:

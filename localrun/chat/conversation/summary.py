@@ -20,6 +20,8 @@ _INSTRUCTION = (
 )
 _SHARE = 8
 """A summary takes at most an eighth of the context."""
+_LONGEST = 500
+"""Tokens of a summary where the engine does not say how long its context is."""
 _SMALLEST = 200
 """Characters of a part that is not halved further."""
 
@@ -70,7 +72,8 @@ def _request(responder: Responder, paragraphs: Sequence[str], so_far: str) -> Re
     content = "\n\n".join([*before, *paragraphs, _INSTRUCTION])
     limit = responder.info.context_limit
     # Greedy: the same conversation gets the same summary.
-    params = replace(_PARAMS, max_tokens=max(32, limit // _SHARE), think=False if responder.info.can_think else None)
+    longest = max(32, limit // _SHARE) if limit else _LONGEST
+    params = replace(_PARAMS, max_tokens=longest, think=False if responder.info.can_think else None)
     return Request(params, messages=(Message("user", content),))
 
 

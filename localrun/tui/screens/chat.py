@@ -28,7 +28,6 @@ from localrun.chat.conversation import (
     Conversation,
     ConversationEvent,
     MakeRoom,
-    Room,
 )
 from localrun.chat.conversation.commands import as_message, parse
 from localrun.chat.conversation.files import path_of, read_attachment
@@ -202,7 +201,7 @@ class ChatScreen(Screen[None]):
         if self.conversation.responder is None or self.is_busy:
             return
         try:
-            room: Room | None = self.conversation.room()
+            room = self.conversation.room()
         except LocalrunError:
             room = None  # a broken template is told when a message is sent, not while looking at the chat
         if not self.is_busy:
@@ -248,7 +247,7 @@ class ChatScreen(Screen[None]):
             else:
                 await self._apply(update)
         if self.is_busy and not self._stopped_by_user:
-            self.run_view.writing(self.bridge.pieces_per_s)
+            self.run_view.writing(self.bridge.pieces_per_s, self.bridge.n_pieces)
         self._is_painting = True
         self.call_after_refresh(self._painted, now)
 

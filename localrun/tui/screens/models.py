@@ -105,6 +105,8 @@ class ModelScreen(ModalScreen[str | None]):
         width = max((len(choice.name) for choice in choices), default=0)
         for choice in choices:
             options.add_option(Option(_label(choice, width, choice.name == self._current), id=choice.name))
+        if not choices:
+            self.query_one("#model-problem", Static).update("No list of models; name one: /model NAME")
         names = [choice.name for choice in choices]
         default = next((choice.name for choice in choices if choice.is_default), None)
         wanted = next((name for name in (self._wanted, self._current, default) if name in names), None)

@@ -10,6 +10,7 @@ time at every key press.
 from __future__ import annotations
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
 from rich.cells import cell_len
 from textual.widgets import Markdown
 from textual.widgets.markdown import MarkdownBlock
@@ -22,7 +23,17 @@ PART_CHARACTERS = 2_500
 
 
 def _parser() -> MarkdownIt:
-    return MarkdownIt("gfm-like", {"html": False})
+    """GitHub's Markdown, without HTML, and with line breaks where the model made them (verses, unfenced code)."""
+    parser = MarkdownIt("gfm-like", {"html": False})
+    parser.core.ruler.push("keep_line_breaks", _keep_line_breaks)
+    return parser
+
+
+def _keep_line_breaks(state: StateCore) -> None:
+    for token in state.tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
 
 
 class AnswerMarkdown(Markdown):

@@ -86,7 +86,7 @@ def _parts(status: Status, n_cells: int) -> list[tuple[int, Content]]:
         parts.append((7, Content.styled(f"T {status.temperature:g}", "$muted")))
     if status.grammar:
         parts.append((5, Content.styled(f"grammar {visible(status.grammar)}", "$accent")))
-    if status.room is not None:
+    if status.room is not None and status.room.limit:
         room = status.room
         reserved = f" + {room.reserved:,}" if room.reserved else ""
         numbers = Content.styled(f" {room.used:,}{reserved} of {room.limit:,}", "$muted")
