@@ -1,7 +1,8 @@
 """The process: signals, and the one place that turns errors into messages and exit codes.
 
-Knows exit codes and streams; knows no command. Invariants: an error is one line `error: …` and at most one line
-`hint: …` on stderr; a traceback is shown only with `--debug`; a reader that closed the pipe hears nothing more.
+Knows exit codes and streams; knows no command. Invariants: an error is one line `error: …` and at most one hint on
+stderr (a grammar's hint shows the place, with a caret below it); a traceback is shown only with `--debug`; a reader
+that closed the pipe hears nothing more.
 """
 
 from __future__ import annotations

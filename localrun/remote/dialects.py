@@ -3,9 +3,8 @@
 Tables only: no connection, no request. Invariant: a dialect names a parameter only if that server acts on it, since
 servers ignore what they do not know without a word.
 
-Sources: the servers' own documentation of their OpenAI-compatible endpoints (llama.cpp `tools/server/README.md`; vLLM
-"OpenAI-Compatible Server" and "Structured Outputs"; SGLang "Sampling Parameters"; Ollama "OpenAI compatibility";
-LM Studio "Chat Completions"; TensorRT-LLM `trtllm-serve`; llama-cpp-python's server).
+Written from what is known of these servers' OpenAI-compatible endpoints; only those of llama-server, llama-cpp-python
+and localrun have been checked against the servers themselves (`benchmarks/remote_engines.py`).
 """
 
 from __future__ import annotations
