@@ -63,6 +63,7 @@ class ChatApp(App[None]):
         open_model: OpenModel,
         models: ModelShelf,
         cwd: Path,
+        theme: str = DARK.name,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`model` None: the one the shelf calls default. Nothing is loaded before the screen is there."""
@@ -73,6 +74,7 @@ class ChatApp(App[None]):
         self._commands = CommandRunner(self, cwd)
         self._wanted_model = model
         self._open_model = open_model
+        self._first_theme = theme
         self._clock = clock
         self._last_interrupt = -_TWICE_S
         self._trashed: list[str] = []
@@ -93,7 +95,7 @@ class ChatApp(App[None]):
     async def on_mount(self) -> None:
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = DARK.name
+        self.theme = self._first_theme
         await self.push_screen(self.chat)
         self.set_interval(_TIDY_S, self._tidy)
         if self.conversation.responder is not None:

@@ -275,3 +275,33 @@ def test_ctrl_c_stops_the_answer_and_keeps_it_and_twice_leaves(tmp_path: Path) -
     path = store.tree(store.resolve("last").id).head_path
     assert [(node.text, node.finish) for node in path] == [("count", "given"), ("one ", "interrupted")]
     store.close()
+
+
+REAL = """
+import typer
+from localrun.cli.chat import chat
+app = typer.Typer()
+app.command()(chat)
+app()
+"""
+
+
+@pytest.mark.model
+def test_the_real_model_answers_in_a_pipe_and_goes_on_with_its_session(smollm2: Path) -> None:
+    def run(*flags: str, typed: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", REAL, str(smollm2), "--temperature", "0", "--ctx", "1024", *flags],
+            input=typed,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert run(typed="What is the capital of France? Answer in one sentence.\n") == "The capital of France is Paris.\n"
+    run("--continue", "-n", "8", typed="And of Italy?\n")
+    store = Store.open()
+    (session,) = store.sessions()
+    assert [node.kind for node in store.tree(session.id).head_path] == ["user", "assistant"] * 2
+    store.close()

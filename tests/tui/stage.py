@@ -17,6 +17,7 @@ from localrun.responder import Responder
 from localrun.store import Store
 from localrun.tui.app import ChatApp
 from localrun.tui.ports import ModelChoice
+from localrun.tui.theme import DARK
 from tests.tui.scripted import ScriptedResponder
 
 PATIENCE_S = 15.0
@@ -135,6 +136,7 @@ async def staged(
     session: str | None = None,
     settings: ChatSettings | None = None,
     name: str | None = None,
+    theme: str = DARK.name,
 ) -> AsyncIterator[Stage]:
     """The application, running, with its model loaded unless `open_model` says otherwise."""
     opened = store or Store.open(folder / "sessions.db", flush_s=0.05)
@@ -150,6 +152,7 @@ async def staged(
         open_model=open_model or (lambda _: responder),
         models=shelf or ScriptedShelf(),
         cwd=folder,
+        theme=theme,
     )
     async with app.run_test(size=size, notifications=True) as pilot:
         stage = Stage(app, pilot, opened)

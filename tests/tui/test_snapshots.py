@@ -100,16 +100,14 @@ THEMES = {"dark": DARK.name, "light": LIGHT.name}
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
 async def test_welcome(tmp_path: Path, theme: str) -> None:
-    async with staged(tmp_path, "A", size=(100, 26)) as stage:
-        stage.app.theme = THEMES[theme]
+    async with staged(tmp_path, "A", size=(100, 26), theme=THEMES[theme]) as stage:
         await picture(stage, f"welcome-{theme}", tmp_path)
 
 
 @pytest.mark.parametrize(("size", "theme"), [((80, 24), "light"), ((120, 40), "dark"), ((200, 60), "dark")])
 async def test_an_answer(tmp_path: Path, size: tuple[int, int], theme: str) -> None:
     store, session = furnished(tmp_path, "Explain tides.", ANSWER, reasoning="Forces, then examples.")
-    async with staged(tmp_path, "A", store=store, session=session, size=size) as stage:
-        stage.app.theme = THEMES[theme]
+    async with staged(tmp_path, "A", store=store, session=session, size=size, theme=THEMES[theme]) as stage:
         await stage.until_shown("second with")
         await picture(stage, f"answer-{size[0]}x{size[1]}-{theme}", tmp_path)
     store.close()
@@ -133,8 +131,7 @@ async def test_wide_characters_keep_the_layout(tmp_path: Path) -> None:
 
 
 async def test_command_completion(tmp_path: Path) -> None:
-    async with staged(tmp_path, "A", size=(80, 24)) as stage:
-        stage.app.theme = LIGHT.name
+    async with staged(tmp_path, "A", size=(80, 24), theme=LIGHT.name) as stage:
         await stage.pilot.press("/")
         await stage.until_shown("/settings")
         await picture(stage, "commands-80x24-light", tmp_path)
@@ -156,8 +153,7 @@ async def test_the_first_run(tmp_path: Path) -> None:
 
 async def test_settings(tmp_path: Path) -> None:
     settings = ChatSettings("Answer in one sentence.")
-    async with staged(tmp_path, "A", settings=settings, size=(80, 24)) as stage:
-        stage.app.theme = LIGHT.name
+    async with staged(tmp_path, "A", settings=settings, size=(80, 24), theme=LIGHT.name) as stage:
         await stage.pilot.press("f2")
         await stage.until_shown("Repeat penalty")
         await picture(stage, "settings-80x24-light", tmp_path)
@@ -172,10 +168,11 @@ async def test_help(tmp_path: Path) -> None:
 
 async def test_search(tmp_path: Path) -> None:
     store, session = furnished(tmp_path, "Explain tides.", ANSWER)
-    async with staged(tmp_path, "A", store=store, session=session, size=(120, 32)) as stage:
-        stage.app.theme = LIGHT.name
+    async with staged(tmp_path, "A", store=store, session=session, size=(120, 32), theme=LIGHT.name) as stage:
         await stage.until_shown("second with")
-        stage.app.push_screen(SearchScreen(store.search, "sky"))
+        await stage.pilot.press("ctrl+f")
+        await stage.until(lambda: isinstance(stage.app.screen, SearchScreen))
+        await stage.type("sky")
         await stage.until_shown("Why is the sky blue? · user")
         await picture(stage, "search-light", tmp_path)
     store.close()
@@ -207,8 +204,7 @@ async def test_the_choice_when_the_context_is_full(tmp_path: Path) -> None:
 
 async def test_an_error(tmp_path: Path) -> None:
     error = EngineError("the engine crashed: decode returned -3 [/b]", hint="load the model again with /model")
-    async with staged(tmp_path, error, size=(80, 24)) as stage:
-        stage.app.theme = LIGHT.name
+    async with staged(tmp_path, error, size=(80, 24), theme=LIGHT.name) as stage:
         await stage.say("Why is the sky blue?")
         await stage.until_shown("load the model again")
         await picture(stage, "error-80x24-light", tmp_path)
@@ -222,8 +218,7 @@ async def test_an_edit_with_files_and_a_shift_mark(tmp_path: Path) -> None:
         session, path[-1].id, "shift", "2 earlier messages are left out from here on", covers_id=path[1].id
     )
     store.add(session, mark, "user", "And this?", attachments=[Attachment("notes.md", "x" * 3200)])
-    async with staged(tmp_path, "A", store=store, session=session, size=(100, 26)) as stage:
-        stage.app.theme = LIGHT.name
+    async with staged(tmp_path, "A", store=store, session=session, size=(100, 26), theme=LIGHT.name) as stage:
         await stage.until_shown("And this?")
         await stage.pilot.press("f4")
         await stage.until_shown("editing message 6")
