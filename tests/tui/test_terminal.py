@@ -43,7 +43,7 @@ def test_start_ask_stop_continue_leave_and_resume(tmp_path: Path, start: Start) 
     assert "n20" not in terminal.text
     terminal.keys("\x07")  # Ctrl+G
     terminal.expect("n20")
-    terminal.expect("TTFT")  # stands there once the answer has ended
+    terminal.expect("42.0 tokens/s")  # stands there once the answer has ended
     terminal.keys("\x03")
     terminal.expect("Press Ctrl+C again")
     terminal.keys("\x03")

@@ -6,7 +6,6 @@ the user's own hand.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,7 +18,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import DescendantFocus
-from textual.screen import Screen
 from textual.widgets import Markdown
 
 from localrun.chat.conversation import (
@@ -30,33 +28,27 @@ from localrun.chat.conversation import (
     MakeRoom,
 )
 from localrun.chat.conversation.commands import as_message, parse
-from localrun.chat.conversation.files import path_of, read_attachment
 from localrun.errors import LocalrunError, UsageError
-from localrun.store import Attachment
 from localrun.tui.bridge import UPDATES_PER_S, Bridge, Ended, Failed, Update
 from localrun.tui.run_view import RunView
+from localrun.tui.screens.composing import ComposingScreen
 from localrun.tui.screens.pick import Choice, PickScreen
 from localrun.tui.telling import tells_errors
-from localrun.tui.widgets.chips import Chip, ChipRemoved, Chips
+from localrun.tui.widgets.chips import Chips
 from localrun.tui.widgets.code_block import CopyRequested
-from localrun.tui.widgets.completion import Completions, command_completions, file_completions
+from localrun.tui.widgets.completion import Completions
 from localrun.tui.widgets.message import AnswerView, LeftTranscript, MessageView, MessageWish, UserView
 from localrun.tui.widgets.notice import Notice
 from localrun.tui.widgets.prompt import (
-    ChipRemovalWanted,
-    CompletionKey,
-    CompletionWanted,
-    LongPaste,
     Prompt,
     Submitted,
 )
 from localrun.tui.widgets.side_bar import SideBar
 from localrun.tui.widgets.status_line import StatusLine
 from localrun.tui.widgets.transcript import EarlierWanted, Transcript
-from localrun.tui.words import attachment_words
 
 if TYPE_CHECKING:
-    from localrun.tui.app import ChatApp
+    pass
 
 _ROOM_CHOICES = (
     Choice("compact", "Compact", "A summary that you can read stands for the older messages"),
@@ -65,7 +57,7 @@ _ROOM_CHOICES = (
 )
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(ComposingScreen):
     """Chats at the side, the transcript, the prompt, the status line."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (104, "-wide")]  # noqa: RUF012  # Textual's declaration
@@ -94,19 +86,11 @@ class ChatScreen(Screen[None]):
     ChatScreen.-side-hidden SideBar { display: none; }
     """
 
-    app: ChatApp
-
     def __init__(self, conversation: Conversation, cwd: Path) -> None:
-        super().__init__()
+        super().__init__(cwd)
         self.conversation = conversation
         self.bridge = Bridge()
-        self.attachments: list[Attachment] = []
-        self.editing_id: int | None = None
-        self.typed_at = 0.0
-        """When the prompt changed last, on the monotonic clock."""
-        self._cwd = cwd
         self._stopped_by_user = False
-        self._n_pastes = 0
         self._is_draining = False
         self._is_painting = False
         self._rests_until = 0.0
@@ -129,10 +113,6 @@ class ChatScreen(Screen[None]):
         await self.show_conversation(self.conversation)
 
     # Parts
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.query_one(Prompt)
 
     @property
     def status(self) -> StatusLine:
@@ -319,7 +299,7 @@ class ChatScreen(Screen[None]):
 
     def _send(self, text: str) -> None:
         """Ask, edit, or keep for later. Raises `LocalrunError` before anything has happened."""
-        attachments = [*self.attachments, *self._mentioned(text)]
+        attachments = [*self.attachments, *self.mentioned(text)]
         if self.editing_id is not None and self.is_busy:
             raise UsageError("an answer is being written", hint="Esc stops it; then send the edited message")
         editing_id, self.editing_id = self.editing_id, None
@@ -338,13 +318,6 @@ class ChatScreen(Screen[None]):
         draft = self.conversation.queue.popleft()
         self.run_events(partial(self.conversation.ask, draft.text, draft.attachments))
         self.call_later(self.show_chips)
-
-    def _mentioned(self, text: str) -> list[Attachment]:
-        """The files that the text names with @."""
-        known = {attachment.name for attachment in self.attachments}
-        words = [word[1:].rstrip(".,;:!?)") for word in text.split() if word.startswith("@") and len(word) > 1]
-        paths = [path for path in (path_of(word, self._cwd) for word in words) if os.path.isfile(path)]
-        return [read_attachment(path) for path in paths if path.name not in known]
 
     # The user's wishes
 
@@ -415,9 +388,7 @@ class ChatScreen(Screen[None]):
         if self.is_busy:
             self.stop()
         elif self.editing_id is not None:
-            self.editing_id = None
-            self.attachments = []
-            await self.show_chips()
+            await self.end_edit()
         self.prompt.focus()
 
     def stop(self) -> None:
@@ -486,88 +457,6 @@ class ChatScreen(Screen[None]):
         answers = [view for view in self.transcript.views if isinstance(view, AnswerView)]
         if answers:
             answers[-1].action_copy()
-
-    # Chips, pastes, completions
-
-    @tells_errors
-    async def show_chips(self) -> None:
-        chips = []
-        if self.editing_id is not None:
-            node = self.conversation.tree.nodes[self.editing_id]
-            chips.append(Chip("edit", f"editing message {node.number}: Enter makes a branch", is_state=True))
-        chips += [Chip(f"file {index}", attachment_words(file)) for index, file in enumerate(self.attachments)]
-        for index, draft in enumerate(self.conversation.queue):
-            chips.append(Chip(f"queue {index}", f"queued: {' '.join(draft.text.split())}", is_state=True))
-        await self.query_one(Chips).show(chips)
-
-    async def attach(self, attachment: Attachment) -> None:
-        """Send this along with the next message."""
-        self.attachments.append(attachment)
-        await self.show_chips()
-
-    @on(ChipRemoved)
-    @tells_errors
-    async def _chip_removed(self, event: ChipRemoved) -> None:
-        event.stop()
-        what, _, index = event.key.partition(" ")
-        if what == "edit":
-            await self.action_escape()
-        elif what == "file":
-            del self.attachments[int(index)]
-        elif int(index) < len(self.conversation.queue):
-            del self.conversation.queue[int(index)]
-        await self.show_chips()
-
-    @on(ChipRemovalWanted)
-    async def _last_chip_removed(self) -> None:
-        if self.attachments:
-            self.attachments.pop()
-            await self.show_chips()
-
-    @on(LongPaste)
-    async def _pasted(self, event: LongPaste) -> None:
-        event.stop()
-        self._n_pastes += 1
-        await self.attach(Attachment(f"pasted-{self._n_pastes}.txt", event.text))
-
-    @on(CompletionWanted)
-    def _complete(self, event: CompletionWanted) -> None:
-        event.stop()
-        self.typed_at = time.monotonic()
-        completions = self.query_one(Completions)
-        if event.kind == "command" and self.editing_id is None:
-            completions.offer(event.prefix, command_completions(event.prefix))
-        elif event.kind == "file":
-            completions.offer(event.prefix, file_completions(event.prefix, self._cwd))
-        else:
-            completions.close()
-        self.prompt.completing = completions.is_open
-
-    @on(CompletionKey)
-    async def _completion_key(self, event: CompletionKey) -> None:
-        event.stop()
-        completions = self.query_one(Completions)
-        if event.action in ("up", "down"):
-            completions.move(-1 if event.action == "up" else 1)
-            return
-        chosen = completions.chosen if event.action == "take" else None
-        prefix = completions.prefix
-        completions.close()
-        self.prompt.completing = False
-        if chosen is None:
-            return
-        if self.prompt.text.startswith("/"):
-            self.prompt.complete(prefix, chosen.replacement)
-            if not chosen.replacement.endswith(" "):
-                self.prompt.action_submit()
-        elif chosen.replacement.endswith("/"):
-            self.prompt.complete(prefix, chosen.replacement)
-        else:
-            self.prompt.complete(f"@{prefix}", "")
-            try:
-                await self.attach(read_attachment(path_of(chosen.replacement, self._cwd)))
-            except LocalrunError as error:
-                self.app.show_error(error)
 
 
 _WELCOME = Content.assemble(
