@@ -12,10 +12,11 @@ from dataclasses import asdict
 
 def main() -> None:
     from localrun.llama.devices import backends, gpu_devices
-    from localrun.llama.library import engine_build, supports_gpu, system_info
+    from localrun.llama.library import supports_gpu, system_info
+    from localrun.release import engine_release
 
     facts = {
-        "build": engine_build(),
+        "build": engine_release(),
         "features": system_info(),
         "backends": backends(),
         "supports_gpu": supports_gpu(),

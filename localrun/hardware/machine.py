@@ -15,6 +15,7 @@ from pathlib import Path
 
 from localrun.hardware.cpu import physical_cores, usable_cpus
 from localrun.hardware.memory import total_memory
+from localrun.release import engine_release
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,8 @@ def this_machine() -> Machine:
         cores=physical_cores(),
         threads=usable_cpus(),
         memory_gb=round(total_memory() / 1e9),
-        engine=_engine(),
+        engine=engine_release(),
     )
-
-
-def _engine() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f"llama-cpp-python {version('llama-cpp-python')}"
-    except PackageNotFoundError:  # a wheel without metadata; `doctor` says more
-        return "llama-cpp-python (unknown version)"
 
 
 def _cpu_name() -> str:

@@ -13,7 +13,6 @@ import os
 import sys
 import types
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from localrun.errors import EngineError
@@ -76,19 +75,6 @@ def _import_bindings() -> Any:
         return importlib.import_module("llama_cpp.llama_cpp")
     finally:
         del sys.modules["llama_cpp"]
-
-
-def engine_build() -> str:
-    """Version of the engine: part of the identity of everything that is cached."""
-    # The name of the metadata's folder says it; importlib.metadata would take 20 ms to import.
-    spec = importlib.util.find_spec("llama_cpp.llama_cpp") if "llama_cpp.llama_cpp" in sys.modules else None
-    site = Path(spec.origin).parent.parent if spec is not None and spec.origin else None
-    folders = list(site.glob("llama_cpp_python-*.dist-info")) if site is not None else []
-    if len(folders) == 1:
-        return f"llama-cpp-python {folders[0].name.removesuffix('.dist-info').partition('-')[2]}"
-    from importlib.metadata import version
-
-    return f"llama-cpp-python {version('llama-cpp-python')}"
 
 
 def system_info() -> str:

@@ -15,7 +15,7 @@ from typing import Protocol
 from localrun.engine.events import Diverged
 from localrun.gguf import GGUFHeader, fingerprint
 from localrun.llama.context import LlamaContext
-from localrun.llama.library import engine_build
+from localrun.release import engine_release
 
 _BUDGET = 8 << 30
 _DISK_SHARE = 0.1
@@ -52,7 +52,7 @@ def cache_identity(name: str, header: GGUFHeader, context: LlamaContext, gpu_lay
     parts = [
         name,
         fingerprint(header.path),
-        engine_build(),
+        engine_release(),
         f"kv {options.kv_type}",
         f"flash attention {options.flash_attention}",
         f"gpu layers {gpu_layers}",
