@@ -209,8 +209,8 @@ class ChatScreen(ComposingScreen):
     async def _drain(self) -> None:
         """Show what has come, unless the last update is still being painted or was painted just now.
 
-        After each update the screen rests as long as the painting took: so at least half of the time is left for keys,
-        however long the chat and however slow the machine.
+        After each update the screen rests twice as long as the painting took: so two thirds of the time are left for
+        keys, however long the chat and however slow the machine.
         """
         self._is_draining = False
         now = time.monotonic()
@@ -238,7 +238,7 @@ class ChatScreen(ComposingScreen):
     def _painted(self, began: float) -> None:
         now = time.monotonic()
         self._is_painting = False
-        self._rests_until = now + (now - began)
+        self._rests_until = now + 2 * (now - began)
 
     async def _failed(self, error: LocalrunError) -> None:
         await self.run_view.end()
