@@ -151,12 +151,21 @@ def _named(values: object, kind: type, names: set[str]) -> dict[str, Any]:
 
 
 def last_model(conversation: Conversation) -> str | None:
-    """The model that answered last in this conversation."""
+    """The model that answered last in this conversation: its name, or the file where no name leads to it."""
     for node in reversed(conversation.path):
         model = node.facts.get("model")
         if isinstance(model, dict) and isinstance(model.get("name"), str):
-            return str(model["name"])
+            return _findable(str(model["name"]), model.get("path"))
     return None
+
+
+def _findable(name: str, path: object) -> str:
+    """A model that was given as a file is remembered under the file's name, which no catalogue knows."""
+    from localrun.catalog import load_catalogue
+    from localrun.catalog.references import NameReference, parse_reference
+
+    is_name = isinstance(parse_reference(name), NameReference) and load_catalogue().find(name) is not None
+    return name if is_name or not isinstance(path, str) or not Path(path).is_file() else path
 
 
 def full_screen_is_possible() -> bool:

@@ -36,6 +36,7 @@ from localrun.errors import IncompleteOutputError, InvalidOutputError, StrictErr
 from localrun.responder import Done, Request, Responder, Result, WarningRaised
 
 if TYPE_CHECKING:
+    from localrun.cli.session_answer import SessionResponder
     from localrun.config import Config
     from localrun.params import ConstraintSpec, EngineParams, GenerationParams
 
@@ -98,6 +99,10 @@ def generate(
         Path | None,
         typer.Option("--resume", help="With --batch: append to this file what it does not have yet.", metavar="OUT"),
     ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", help="Go on with a saved chat.", metavar="ID|last|ID:MESSAGE", show_default=False),
+    ] = None,
     samples: Annotated[
         int, typer.Option("--samples", help="So many answers, one JSON line each.", metavar="N", min=1)
     ] = 1,
@@ -137,14 +142,23 @@ def generate(
     composed = compose(prompt, file or [], raw=raw)
     request = replace(_request(composed.raw if raw else None, composed.text, config, name, params), explain=stats)
     _check(constraint)
+    if session is not None and (raw or show_prompt or samples > 1):
+        raise UsageError("--session excludes --raw, --show-prompt and --samples")
     with ExitStack() as stack:
-        responder = open_engine(config, name, engine_params, stack)
+        chat = _open_session(session, stack)
+        if chat is not None and config.setting("model").origin != "flag":
+            name = chat.model or name
+        opened = open_engine(config, name, engine_params, stack)
         if show_prompt:
-            return _show_prompt(responder, request, as_json=json_output)
+            return _show_prompt(opened, request, as_json=json_output)
         if samples > 1:
             from localrun.cli.batch import run_samples
 
-            return run_samples(responder, request, samples, n_parallel=n_parallel, quiet=quiet, stats=stats)
+            return run_samples(opened, request, samples, n_parallel=n_parallel, quiet=quiet, stats=stats)
+        responder: Responder = opened
+        if chat is not None:
+            chat.attach(opened, flags, constraint)
+            responder = chat
         writer = _writer(json_output=json_output, events=events, extract=extract, quiet=quiet)
         with stop_on_signal(responder.stop) as received:
             result = _answer(responder, request, writer, strict=is_strict)
@@ -154,6 +168,16 @@ def generate(
             return received.exit_code
         judge(result, params, strict=is_strict)
         return 0
+
+
+def _open_session(name: str | None, stack: ExitStack) -> SessionResponder | None:
+    if name is None:
+        return None
+    from localrun.cli.session_answer import SessionResponder
+
+    chat = SessionResponder(name)
+    stack.callback(chat.close)
+    return chat
 
 
 def _n_parallel(config: Config, batch: str | None, samples: int) -> int:
