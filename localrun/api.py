@@ -99,6 +99,8 @@ def _request(prompt: Prompt, system: str | None, params: dict[str, Any]) -> Requ
     if isinstance(prompt, str):
         prompt = Message("user", prompt)
     messages = (prompt,) if isinstance(prompt, Message) else tuple(prompt)
+    if not messages or not all(isinstance(message, Message) for message in messages):
+        raise UsageError("a prompt is a text, bytes, a Message, or a list of Messages")
     if system is not None:
         messages = (Message("system", system), *messages)
     return Request(generation, messages=messages)
@@ -128,6 +130,8 @@ def _constraint(params: dict[str, Any]) -> ConstraintSpec | None:
     if given[0] == "constraint":
         return value if isinstance(value, ConstraintSpec) else _wrong(value)
     if given[0] == "choice":
+        if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+            raise UsageError("choice is a list of texts")
         return ConstraintSpec("choice", tuple(value))
     if given[0] == "schema" and not isinstance(value, str):
         import json

@@ -26,13 +26,13 @@ Parser = Callable[[object], Any]
 
 def _integer(value: object) -> int:
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError("it is a whole number")
+        raise ValueError("it must be a whole number")
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
 def _number(value: object) -> float:
     if isinstance(value, bool):
-        raise ValueError("it is a number")
+        raise ValueError("it must be a number")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -41,13 +41,13 @@ def _boolean(value: object) -> bool:
         return value
     words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
     if str(value).lower() not in words:
-        raise ValueError("it is true or false")
+        raise ValueError("it must be true or false")
     return words[str(value).lower()]
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError("it is a text")
+        raise ValueError("it must be a text")
     return value
 
 
@@ -56,7 +56,7 @@ def _texts(value: object) -> tuple[str, ...]:
         return (value,)
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return tuple(value)
-    raise ValueError("it is a text or a list of texts")
+    raise ValueError("it must be a text or a list of texts")
 
 
 def _auto_or_integer(value: object) -> int | None:
@@ -71,14 +71,14 @@ def _overflow(value: object) -> OverflowPolicy:
     try:
         return OverflowPolicy(str(value))
     except ValueError:
-        raise ValueError(f"it is one of {', '.join(OverflowPolicy)}") from None
+        raise ValueError(f"it must be one of {', '.join(OverflowPolicy)}") from None
 
 
 def _pair(value: object) -> tuple[float, float]:
     """`0.5,0.1`, or a list of two numbers; a single number leaves the second at its default (NaN here)."""
     parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
     if not 1 <= len(parts) <= 2:
-        raise ValueError("it is one number, or two with a comma between")
+        raise ValueError("it must be one number, or two with a comma between")
     numbers = [_number(part) for part in parts]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0], math.nan)
 
@@ -87,7 +87,7 @@ def _dry(value: object) -> tuple[float, ...]:
     """`multiplier[,base[,allowed_length[,last_n]]]`."""
     parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
     if not 1 <= len(parts) <= 4:
-        raise ValueError("it is multiplier[,base[,allowed-length[,last-n]]]")
+        raise ValueError("it must be multiplier[,base[,allowed-length[,last-n]]]")
     return tuple(_number(part) for part in parts)
 
 
@@ -95,7 +95,7 @@ def _mirostat(value: object) -> tuple[float, ...]:
     """`version[,tau[,eta]]`."""
     parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
     if not 1 <= len(parts) <= 3:
-        raise ValueError("it is version[,tau[,eta]]")
+        raise ValueError("it must be version[,tau[,eta]]")
     return tuple(_number(part) for part in parts)
 
 
@@ -162,6 +162,7 @@ OPTIONS: dict[str, Parser] = {
 """Every setting by its name in `config.toml`; the variable is `LOCALRUN_` and the name in capitals."""
 
 _TABLES = ("models", "engines")
+_OTHER_VARIABLES = {"LOCALRUN_HOME", "LOCALRUN_TEST_CACHE"}
 
 
 def variable(name: str) -> str:
@@ -194,6 +195,7 @@ class Config:
         self._values: dict[str, Any] = {}
         self._models: dict[str, dict[str, Any]] = {}
         self._engines: dict[str, dict[str, Any]] = {}
+        self._check_variables()
         if file is not None:
             self._read(file)
 
@@ -279,6 +281,15 @@ class Config:
             )
         )
 
+    def _check_variables(self) -> None:
+        """A variable that is nearly one of ours is a misspelling; others of the prefix belong to the user."""
+        known = [variable(name) for name in OPTIONS]
+        for name in self._environment:
+            if name.startswith("LOCALRUN_") and name not in known and name not in _OTHER_VARIABLES:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+                if near:
+                    raise UsageError(f"there is no setting {name}", hint=f"did you mean {near[0]}?")
+
     # the file -----------------------------------------------------------------------------------------------------
 
     def _read(self, file: Path) -> None:
@@ -318,7 +329,7 @@ def _parsed(parse: Parser, value: object, where: str) -> Any:
     except (ValueError, TypeError, OverflowError) as error:
         reason = str(error)
         if "could not convert" in reason or "invalid literal" in reason:
-            reason = "it is a number"
+            reason = "it must be a number"
         raise UsageError(f"{where} is {value!r}: {reason}") from error
 
 

@@ -21,6 +21,8 @@ SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "m
 
 
 def _check(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise UsageError(f"{name} is {value!r}; it must be a number")
     too_low = value <= low if low_open else value < low
     if math.isnan(value) or too_low or value > high:
         left = "(" if low_open else "["
@@ -29,7 +31,7 @@ def _check(name: str, value: float, low: float, high: float, *, low_open: bool =
 
 
 def _check_finite(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
-    if math.isinf(value):
+    if isinstance(value, float) and math.isinf(value):
         raise UsageError(f"{name} is {value}, which is not a finite number")
     _check(name, value, low, high, low_open=low_open)
 

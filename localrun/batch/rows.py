@@ -60,7 +60,9 @@ class RowReader:
             try:
                 data = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise InputError(f"line {number} is no JSON: {error}") from error
+                raise InputError(
+                    f"line {number} is no JSON: {error}", hint='a row is an object, for example {"prompt": "…"}'
+                ) from error
             if not isinstance(data, dict):
                 raise InputError(f"line {number} is no JSON object")
             name = data.get("id")
@@ -78,6 +80,10 @@ class RowReader:
         fixed = [key for key in data if key in _OF_THE_RUN]
         if fixed:
             raise InputError(f"line {number} sets {fixed[0]!r}, which belongs to the whole batch")
+        if self._prompt and "prompt" not in data:
+            raise InputError(
+                f"line {number}: the PROMPT of the command goes before rows with a prompt, this one has {given[0]}"
+            )
         params = self._params(data)
         if "raw" in data:
             return Request(params, raw=_text(data, "raw", number).encode())

@@ -102,6 +102,8 @@ def _usage_error(error: Any, command: str | None) -> int:
     text = " ".join(lines)
     first, _, suggestion = text.partition(" Did you mean ")
     hint = f"did you mean {suggestion}" if suggestion else f"{help_command} shows what there is"
+    if "unexpected extra argument" in text:
+        hint = 'a text of several words is put in quotes: "like this"'
     _report(first[:1].lower() + first[1:].rstrip("."), hint, debug=False)
     return int(getattr(error, "exit_code", EXIT_USAGE))
 

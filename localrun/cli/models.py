@@ -113,7 +113,9 @@ def rm(
             for file in removal.files:
                 _say(str(file))
         freed = human_size(sum(removal.freed for removal in removals))
-        typer.confirm(f"Delete {', '.join(removal.name for removal in removals)} ({freed})?", abort=True, err=True)
+        if not typer.confirm(f"Delete {', '.join(removal.name for removal in removals)} ({freed})?", err=True):
+            _say("nothing deleted")
+            return
     for removal in removals:
         removal.execute()
         if not quiet:

@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from localrun.errors import OutputWriteError
+from localrun.errors import InvalidOutputError, OutputWriteError
 from localrun.responder import (
     Done,
     Event,
@@ -124,8 +124,10 @@ class ExtractWriter:
         elif isinstance(event, Done):
             code = last_code_block(event.result.text)
             if code is None:
-                show_warning("the answer has no code block: all of it is shown", quiet=self._quiet)
-                code = event.result.text
+                # What goes into a shell must be code: prose stays out of the pipe, and is not lost.
+                if not self._quiet:
+                    write_stderr(f"{event.result.text}\n")
+                raise InvalidOutputError("the answer has no code block", hint="ask for code in a fenced block")
             write_stdout(code)
 
 

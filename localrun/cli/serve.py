@@ -89,7 +89,10 @@ def _require_extra() -> None:
 
     missing = [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]
     if missing:
-        raise UsageError(f"the server needs {', '.join(missing)}", hint='pip install "localrun[serve]"')
+        raise UsageError(
+            f"the server needs {', '.join(missing)}",
+            hint="where localrun lies: pip install '.[serve]'",
+        )
 
 
 def _rules(host: str, variable: str | None, origins: list[str]) -> Rules:

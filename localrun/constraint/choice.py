@@ -7,7 +7,7 @@ because another one begins it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from localrun.constraint.compiled import Grammar, TextAcceptor
@@ -49,28 +49,43 @@ ScoreNext = Callable[[Sequence[int]], Sequence[float]]
 
 
 def choice_probabilities(strings: Sequence[str], table: TokenTable, score: ScoreNext) -> list[tuple[str, float]]:
-    """Each string with its probability, given that the output is one of them.
+    """Each string with the probability that it is chosen (at temperature 1, without truncating samplers).
 
-    The weight of a string is the product of the model's unconstrained token probabilities along the string's own
-    tokenization, ended by any end-of-generation token; weights are divided by their sum. The strings' tokens form a
-    trie: `score` is called once for each inner node, shared beginnings are not computed twice. The state of no sequence
-    is changed here; what `score` does is up to the engine.
+    The strings' own tokens form a trie. At each node the model's probabilities are taken over what may follow there:
+    the tokens of the strings, and an end where a string ends. A string's probability is the product along its path, so
+    they add up to 1 and are those of sampling under the constraint. `score` is called only for nodes with a choice.
     """
     paths = {string: tuple(table.encode(string.encode())) for string in strings}
+    nodes = _choices_at(paths.values())
     rows: dict[tuple[int, ...], Sequence[float]] = {}
 
-    def row(prefix: tuple[int, ...]) -> Sequence[float]:
+    def step(prefix: tuple[int, ...], token: int | None) -> float:
+        """Log-probability of `token` (None: an end) after `prefix`, among what may follow."""
+        options = nodes[prefix]
+        if len(options) == 1:
+            return 0.0
         if prefix not in rows:
             rows[prefix] = score(prefix)
-        return rows[prefix]
+        row = rows[prefix]
+        weights = {
+            option: _log_sum([float(row[end]) for end in table.eog_ids]) if option is None else float(row[option])
+            for option in options
+        }
+        return weights[token] - _log_sum(list(weights.values()))
 
-    weights = []
-    for path in paths.values():
-        steps = sum(float(row(path[:i])[token]) for i, token in enumerate(path))
-        ends = [float(row(path)[token]) for token in table.eog_ids]
-        weights.append(steps + (_log_sum(ends) if ends else 0.0))
-    total = _log_sum(weights)
-    return [(string, math.exp(weight - total)) for string, weight in zip(paths, weights, strict=True)]
+    return [
+        (string, math.exp(sum(step(path[:i], token) for i, token in enumerate((*path, None)))))
+        for string, path in paths.items()
+    ]
+
+
+def _choices_at(paths: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], set[int | None]]:
+    """What may follow each prefix of the paths: token ids, and None for an end."""
+    nodes: dict[tuple[int, ...], set[int | None]] = {}
+    for path in paths:
+        for i, token in enumerate((*path, None)):
+            nodes.setdefault(path[:i], set()).add(token)
+    return nodes
 
 
 def _log_sum(logs: Sequence[float]) -> float:

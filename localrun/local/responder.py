@@ -23,6 +23,7 @@ from localrun.engine.sequence import Sequence
 from localrun.engine.speculative import Drafter, NgramDrafter
 from localrun.engine.threads import ThreadGovernor
 from localrun.engine.worker import EngineWorker
+from localrun.errors import EngineError
 from localrun.gguf import GGUFHeader, known_sha256, read_header
 from localrun.hardware.cpu import usable_cpus
 from localrun.hardware.load import LoadProbe
@@ -65,6 +66,7 @@ class LocalResponder:
         self._plan = plan_context(self._header, self._params)
         self._on_load = on_load
         self._stopping = threading.Event()
+        self._closed = False
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
         self._worker: EngineWorker | None = None
@@ -118,6 +120,7 @@ class LocalResponder:
 
     def close(self) -> None:
         """End everything and free the model. Idempotent."""
+        self._closed = True
         self._stopping.set()
         self._loader.join()
         if self._worker is not None:
@@ -139,6 +142,8 @@ class LocalResponder:
         Raises `TemplateError`, `ConstraintError` or `UsageError` for a request that makes no sense.
         """
         submitted = time.perf_counter()
+        if self._closed:
+            raise EngineError("the model is closed", hint="load it again")
         self._stopping.clear()
         checked = checked_constraint(request.params.constraint)
         self._prompts.render(request)  # beside the loading: a template's refusal is told before a weight is needed
@@ -174,7 +179,9 @@ class LocalResponder:
         return answer
 
     def wait_loaded(self) -> Loaded:
-        """The model, when it is there. Raises what loading raised."""
+        """The model, when it is there. Raises what loading raised, and `EngineError` after `close`."""
+        if self._closed:
+            raise EngineError("the model is closed", hint="load it again")
         return self._loaded.result()
 
     @cached_property

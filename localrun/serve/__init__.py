@@ -1,4 +1,4 @@
-"""`localrun serve`: OpenAI's API on the local engine (extra `localrun[serve]`).
+"""`localrun serve`: OpenAI's API on the local engine (extra `serve`).
 
 server        sockets, signals, the end            app           routes and admission
 guard         hosts, origins, keys, sizes          asking        a request → what the engine is asked

@@ -217,3 +217,12 @@ def test_no_temporary_files_are_left(smollm2: Path, home: Path, tmp_path: Path) 
     run("generate", "-m", smollm2, *RAW, "-n", "1", "Hi", TMPDIR=str(folder))
     assert list(folder.iterdir()) == []
     shutil.rmtree(folder)
+
+
+def test_only_code_goes_into_the_pipe(smollm2: Path) -> None:
+    prose = run("generate", "-m", smollm2, *RAW, "-n", "4", "-x", "The capital of France is")
+    assert (prose.code, prose.out) == (7, b"")
+    assert "Paris" in prose.err
+    fenced = "Example:\n```python\nprint(1)\n```\nAnother example:\n```python\nprint("
+    code = run("generate", "-m", smollm2, *RAW, "-n", "12", "-x", "--stop", "```", fenced)
+    assert code.code == 7 or code.out

@@ -14,6 +14,7 @@ from localrun.chat.messages import Message
 from localrun.errors import (
     ContextOverflowError,
     DoesNotFitError,
+    EngineError,
     LocalrunError,
     NonFiniteLogitsError,
     TemplateError,
@@ -248,3 +249,14 @@ def test_closing_twice_is_closing_once(open_model: Open) -> None:
     result(responder, raw("Hello", 2))
     responder.close()
     responder.close()
+
+
+def test_a_closed_model_is_an_error_and_no_crash(open_model: Open) -> None:
+    used, unused = open_model(), open_model()
+    result(used, raw("Hello", 2))
+    for responder in (used, unused):
+        responder.close()
+        with pytest.raises(EngineError, match="closed"):
+            result(responder, raw("Hello", 2))
+        with pytest.raises(EngineError, match="closed"):
+            responder.count_tokens(raw("Hello"))
