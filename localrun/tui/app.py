@@ -108,6 +108,15 @@ class ChatApp(App[None]):
         if not self.chat.is_busy and self._clock() - self.chat.typed_at > _QUIET_S:
             tidy()
 
+    def from_thread(self, callback: Callable[..., None], *arguments: object) -> None:
+        """From a worker: call this in the screen's thread, unless the screen has gone meanwhile."""
+
+        def act() -> None:
+            if self.chat.is_attached:
+                callback(*arguments)
+
+        self.call_from_thread(act)
+
     # Models
 
     @work(thread=True, exclusive=True, group="find")
@@ -118,7 +127,7 @@ class ChatApp(App[None]):
             choices = self.models.choices()
         except LocalrunError as error:
             self.is_loading_model = False
-            self.call_from_thread(self.show_error, error)
+            self.from_thread(self.show_error, error)
             return
         wanted = self._wanted_model or next((choice.name for choice in choices if choice.is_default), None)
         self._load_or_choose(wanted)
@@ -129,14 +138,14 @@ class ChatApp(App[None]):
             is_here = wanted is not None and self.models.has(wanted)
         except LocalrunError as error:
             self.is_loading_model = False
-            self.call_from_thread(self.show_error, error)
+            self.from_thread(self.show_error, error)
             return
         if wanted is not None and is_here:
-            self.call_from_thread(self.load_model, wanted)
+            self.from_thread(self.load_model, wanted)
             return
         self.is_loading_model = False
         words = "Choose a model to talk with. It is downloaded once and then stays on this machine."
-        self.call_from_thread(self.choose_model, words, wanted)
+        self.from_thread(self.choose_model, words, wanted)
 
     @work(thread=True, exclusive=True, group="find")
     def want_model(self, name: str) -> None:
@@ -168,14 +177,17 @@ class ChatApp(App[None]):
         try:
             responder = self._open_model(name)
         except LocalrunError as error:
-            self.call_from_thread(self._not_loaded, name, error)
+            self.from_thread(self._not_loaded, name, error)
         except Exception as error:  # an exception of a thread would end the application and lose the draft
             bug = LocalrunError(f"{name} could not be loaded: {type(error).__name__}: {error}")
-            self.call_from_thread(self._not_loaded, name, bug)
+            self.from_thread(self._not_loaded, name, bug)
         else:
             self.call_from_thread(self._loaded, responder)
 
     def _loaded(self, responder: Responder) -> None:
+        if not self.chat.is_attached:
+            responder.close()
+            return
         self.is_loading_model = False
         before, self.conversation.responder = self.conversation.responder, responder
         if before is not None:
@@ -325,10 +337,11 @@ class ChatApp(App[None]):
             self.notify("Press Ctrl+C again to leave", markup=False, timeout=_TWICE_S)
 
     async def action_leave(self) -> None:
-        """Stop and save, then end."""
-        self.conversation.stop()
+        """Stop and save, then end; what is being painted is finished first, nothing is painted afterwards."""
+        self.chat.stop()
         self.chat.bridge.join(_LEAVING_S)
-        self.exit()
+        async with self.chat.painting:
+            self.exit()
 
     def on_unmount(self) -> None:
         if self.conversation.responder is not None:

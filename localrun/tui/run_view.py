@@ -105,7 +105,8 @@ class RunView:
 
     async def show_notice(self, notice: Notice) -> None:
         await self.clear_notices()
-        await self._transcript.mount(notice)
+        if self._transcript.is_attached:  # it has gone when the user has left meanwhile
+            await self._transcript.mount(notice)
 
     async def clear_notices(self) -> None:
         await self._transcript.query(Notice).remove()

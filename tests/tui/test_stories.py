@@ -375,6 +375,44 @@ async def test_leaving_in_the_middle_of_an_answer_keeps_it(tmp_path: Path) -> No
     store.close()
 
 
+@pytest.mark.parametrize("leaves_by", ["command", "key"])
+async def test_what_comes_after_the_user_has_left_is_dropped_and_saved(tmp_path: Path, leaves_by: str) -> None:
+    model = ScriptedResponder("first words")
+    model.hold_prefill = threading.Event()
+    async with staged(tmp_path, model=model, size=(80, 24)) as stage:
+        await stage.type("Count")
+        await stage.pilot.press("enter")
+        await stage.until_shown("reading 0 of 2 tokens")
+        chat = stage.chat
+        chat._drain_timer.pause()
+        model.hold_prefill.set()
+        await stage.until(lambda: len(chat.bridge._updates) > 1, "the answer is waiting to be shown")
+        if leaves_by == "command":
+            await stage.type("/quit ")
+            await stage.pilot.press("enter")
+        else:
+            await stage.pilot.press("ctrl+q")
+        await stage.until(lambda: stage.app._exit)
+        await chat._drain()
+        await chat.run_view.show_notice(Notice(EngineError("too late")))
+    store = Store.open(tmp_path / "sessions.db")
+    assert [node.text for node in store.tree(store.resolve("last").id).head_path] == ["Count", "first words"]
+    store.close()
+
+
+async def test_the_list_of_models_may_come_after_the_picker_has_gone(tmp_path: Path) -> None:
+    async with staged(tmp_path, "A") as stage:
+        await stage.pilot.press("ctrl+o")
+        await stage.until(lambda: isinstance(stage.app.screen, ModelScreen))
+        picker = stage.app.screen
+        assert isinstance(picker, ModelScreen)
+        await stage.pilot.press("escape")
+        await stage.until(lambda: not picker.is_attached)
+        picker._show(())
+        picker._show_problem(FetchError("too late"))
+        picker._fetched("qwen3:8b", threading.Event())
+
+
 async def test_typing_is_possible_while_the_model_loads_and_the_message_is_sent_when_it_is_there(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ the user's own hand.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,6 +27,7 @@ from localrun.chat.conversation import (
     Conversation,
     ConversationEvent,
     MakeRoom,
+    Room,
 )
 from localrun.chat.conversation.commands import as_message, parse
 from localrun.errors import LocalrunError, UsageError
@@ -90,6 +92,8 @@ class ChatScreen(ComposingScreen):
         super().__init__(cwd)
         self.conversation = conversation
         self.bridge = Bridge()
+        self.painting = asyncio.Lock()
+        """Held while updates become widgets: who ends the application waits for it."""
         self._stopped_by_user = False
         self._is_draining = False
         self._is_painting = False
@@ -185,7 +189,10 @@ class ChatScreen(ComposingScreen):
         except LocalrunError:
             room = None  # a broken template is told when a message is sent, not while looking at the chat
         if not self.is_busy:
-            self.app.call_from_thread(self.status.set, room=room)
+            self.app.from_thread(self._show_room, room)
+
+    def _show_room(self, room: Room | None) -> None:
+        self.status.set(room=room)
 
     # Runs
 
@@ -210,26 +217,33 @@ class ChatScreen(ComposingScreen):
         """Show what has come, unless the last update is still being painted or was painted just now.
 
         After each update the screen rests twice as long as the painting took: so two thirds of the time are left for
-        keys, however long the chat and however slow the machine.
+        keys, however long the chat and however slow the machine. What comes once the screen has gone is dropped here;
+        the store has it.
         """
         self._is_draining = False
         now = time.monotonic()
         if self._is_painting or now < self._rests_until:
             return
-        updates = self.bridge.take()
-        if not updates:
-            return
-        for update in updates:
-            if isinstance(update, Failed):
-                await self._failed(update.error)
-            elif isinstance(update, Ended):
-                await self._ended()
-            else:
-                await self._apply(update)
-        if self.is_busy and not self._stopped_by_user:
-            self.run_view.writing(self.bridge.pieces_per_s, self.bridge.n_pieces)
+        async with self.painting:
+            if not self.is_attached:
+                return
+            updates = self.bridge.take()
+            if not updates:
+                return
+            for update in updates:
+                await self._show_update(update)
+            if self.is_busy and not self._stopped_by_user:
+                self.run_view.writing(self.bridge.pieces_per_s, self.bridge.n_pieces)
         self._is_painting = True
         self.call_after_refresh(self._painted, now)
+
+    async def _show_update(self, update: Update) -> None:
+        if isinstance(update, Failed):
+            await self._failed(update.error)
+        elif isinstance(update, Ended):
+            await self._ended()
+        else:
+            await self._apply(update)
 
     @tells_errors
     async def _apply(self, update: Update) -> None:
@@ -295,7 +309,8 @@ class ChatScreen(ComposingScreen):
         except LocalrunError as error:
             self.prompt.give_back(event.text)
             self.app.show_error(error)
-        await self.show_chips()
+        if self.is_attached:  # not after /quit
+            await self.show_chips()
 
     def _send(self, text: str) -> None:
         """Ask, edit, or keep for later. Raises `LocalrunError` before anything has happened."""

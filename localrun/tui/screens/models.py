@@ -96,6 +96,8 @@ class ModelScreen(ModalScreen[str | None]):
         self.app.call_from_thread(self._show, choices)
 
     def _show(self, choices: Sequence[ModelChoice]) -> None:
+        if not self.is_attached:
+            return
         if self._wanted is not None and self._wanted not in [choice.name for choice in choices]:
             choices = [*choices, ModelChoice(self._wanted, None, False, detail="as you named it")]
         self._choices = tuple(choices)
@@ -113,6 +115,8 @@ class ModelScreen(ModalScreen[str | None]):
         options.highlighted = names.index(wanted) if wanted is not None else (0 if names else None)
 
     def _show_problem(self, error: LocalrunError) -> None:
+        if not self.is_attached:
+            return
         words = error.message if error.hint is None else f"{error.message}\n{error.hint}"
         self.query_one("#model-problem", Static).update(Content(visible(words)))
 
@@ -145,8 +149,11 @@ class ModelScreen(ModalScreen[str | None]):
             if not cancel.is_set():
                 self.app.call_from_thread(self._failed, error)
             return
-        if not cancel.is_set():
-            self.app.call_from_thread(self.dismiss, name)
+        self.app.call_from_thread(self._fetched, name, cancel)
+
+    def _fetched(self, name: str, cancel: threading.Event) -> None:
+        if self.is_attached and not cancel.is_set():  # asked here: the user may have left since the last byte came
+            self.dismiss(name)
 
     def _progress(self, name: str, done: int, total: int | None) -> None:
         if not self.is_attached or self._cancel is None:
