@@ -40,12 +40,12 @@ class ModelScreen(ModalScreen[str | None]):
     DEFAULT_CSS = """
     ModelScreen { align: center middle; background: $background 60%; }
     ModelScreen > #dialog {
-        width: 84; max-width: 96%; height: auto; max-height: 90%;
+        width: 84; max-width: 96%; height: auto; max-height: 90%; overflow-y: auto;
         background: $surface; border: round $faint; padding: 1 2;
         border-title-color: $primary; border-subtitle-color: $muted;
     }
     ModelScreen #model-text { height: auto; color: $foreground; margin: 0 0 1 0; }
-    ModelScreen OptionList { height: auto; max-height: 20; background: $surface; border: none; padding: 0; }
+    ModelScreen OptionList { height: auto; max-height: 45vh; background: $surface; border: none; padding: 0; }
     ModelScreen OptionList:focus { border: none; background-tint: transparent; }
     ModelScreen OptionList > .option-list--option { padding: 0 1; }
     ModelScreen OptionList:focus > .option-list--option-highlighted { background: $primary 25%; color: $foreground; }
@@ -118,7 +118,9 @@ class ModelScreen(ModalScreen[str | None]):
         if not self.is_attached:
             return
         words = error.message if error.hint is None else f"{error.message}\n{error.hint}"
-        self.query_one("#model-problem", Static).update(Content(visible(words)))
+        problem = self.query_one("#model-problem", Static)
+        problem.update(Content(visible(words)))
+        self.call_after_refresh(problem.scroll_visible, animate=False)  # on a small screen it may lie below the edge
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:
