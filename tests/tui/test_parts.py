@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from localrun.chat.conversation import ConversationEvent, Room
-from localrun.chat.conversation.commands import COMMANDS, as_message, parse
+from localrun.chat.conversation.commands import COMMANDS, as_message, as_typed, parse
 from localrun.chat.conversation.meter import visible
 from localrun.errors import EngineError, OfflineError, UsageError
 from localrun.responder import ReasoningPiece, TextPiece
@@ -150,9 +150,16 @@ def test_commands_are_read(line: str, name: str, argument: str) -> None:
     assert (command.name, command.argument) == (name, argument)
 
 
-@pytest.mark.parametrize("line", ["hello", "/etc/passwd", "//help", "/ help", "a /help", "", "/2+2"])
+@pytest.mark.parametrize("line", ["hello", "//etc/passwd", "//help", " //", "a /help", ""])
 def test_what_only_looks_like_a_command_is_a_message(line: str) -> None:
     assert parse(line) is None
+
+
+@pytest.mark.parametrize("line", ["/etc/passwd", "/nope/export", "/", "/ help", "/2+2", " /export/ now", "/é"])
+def test_one_slash_is_never_a_message(line: str) -> None:
+    with pytest.raises(UsageError, match="no command /") as caught:
+        parse(line)
+    assert "begin with // to send it as text" in (caught.value.hint or "")
 
 
 def test_an_unknown_command_is_an_error_that_helps() -> None:
@@ -160,6 +167,8 @@ def test_an_unknown_command_is_an_error_that_helps() -> None:
         parse("/exprot x")
     assert caught.value.hint == "did you mean /export?"
     assert as_message("//x") == "/x"
+    assert as_typed("/x") == "//x"
+    assert as_typed("x/") == "x/"
     assert len({command.name for command in COMMANDS}) == len(COMMANDS)
 
 

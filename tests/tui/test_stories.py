@@ -12,6 +12,7 @@ from localrun.chat.conversation import ChatSettings
 from localrun.errors import EngineError, FetchError, ModelLoadError, TemplateError
 from localrun.responder import ModelIdentity, ModelInfo, Request, Responder
 from localrun.store import Store
+from localrun.tui.ports import ModelChoice
 from localrun.tui.screens.branches import BranchScreen
 from localrun.tui.screens.help import HelpScreen
 from localrun.tui.screens.models import ModelScreen
@@ -23,6 +24,7 @@ from localrun.tui.widgets.answer_markdown import AnswerMarkdown
 from localrun.tui.widgets.chips import Chips
 from localrun.tui.widgets.message import AnswerView, MarkView, UserView
 from localrun.tui.widgets.notice import Notice
+from localrun.tui.widgets.prompt import CompletionKey
 from localrun.tui.widgets.side_bar import SideBar
 from tests.tui.scripted import ScriptedResponder
 from tests.tui.stage import ScriptedShelf, staged
@@ -488,6 +490,19 @@ async def test_a_failed_download_says_why_and_the_picker_stays(tmp_path: Path) -
         assert isinstance(stage.app.screen, ModelScreen)
 
 
+async def test_why_a_model_cannot_be_fetched_is_seen_on_a_small_screen(tmp_path: Path) -> None:
+    shelf = ScriptedShelf()
+    shelf.items += [ModelChoice(f"other:{number}b", 10**9, False, "fits", "Q4_K_M") for number in range(30)]
+    shelf.failure = FetchError("qwen3:8b could not be fetched: no route to the host", hint="try again when online")
+    shelf.proceed.set()
+    async with staged(tmp_path, "hello", shelf=shelf, size=(80, 24)) as stage:
+        await stage.pilot.press("ctrl+o")
+        await stage.until_shown("qwen3:8b")
+        await stage.pilot.press("down", "enter")
+        await stage.until_shown("could not be fetched")
+        await stage.until_shown("try again when online")
+
+
 async def test_a_message_without_any_model_is_kept_until_one_is_chosen(tmp_path: Path) -> None:
     shelf = ScriptedShelf(empty=True)
     async with staged(tmp_path, "hello", shelf=shelf) as stage:
@@ -684,6 +699,40 @@ async def test_commands_are_completed_and_a_wrong_one_says_what_was_meant(tmp_pa
         await stage.pilot.press("enter")
         await stage.until_shown("did you mean /regenerate?")
         assert stage.chat.prompt.text == "/regenrate"
+
+
+async def test_what_begins_with_a_slash_reaches_the_model_only_with_two(tmp_path: Path) -> None:
+    async with staged(tmp_path, "A") as stage:
+        await stage.type("/nope")
+        await stage.pilot.press("enter")
+        await stage.until_shown("there is no command /nope")
+        await stage.type("/export")
+        await stage.pilot.press("enter")
+        await stage.until_shown("there is no command /nope/export")
+        assert stage.chat.prompt.text == "/nope/export"
+        assert stage.texts == []
+        stage.chat.prompt.text = ""
+        await stage.say("//etc/hosts")
+        assert stage.texts == ["/etc/hosts", "A"]
+        assert stage.chat.prompt.sent == ["//etc/hosts"]
+
+
+async def test_a_completion_overwrites_nothing_that_was_typed_since_it_was_offered(tmp_path: Path) -> None:
+    async with staged(tmp_path, "A") as stage:
+        prompt = stage.chat.prompt
+        await stage.type("/n")
+        await stage.until_shown("Start a new chat")
+        prompt.insert("ope")  # no pause: the list still stands for "/n"
+        prompt.action_submit()
+        await stage.until_shown("there is no command /nope")
+        assert prompt.text == "/nope"
+        prompt.text = ""
+        await stage.type("/n")
+        await stage.until_shown("Start a new chat")
+        prompt.insert("ope")
+        prompt.post_message(CompletionKey("take"))
+        await stage.pilot.pause()
+        assert prompt.text == "/nope"
 
 
 async def test_every_command_has_something_to_do(tmp_path: Path) -> None:

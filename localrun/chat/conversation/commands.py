@@ -1,7 +1,7 @@
 """What a line that begins with a slash means, for every screen that takes one.
 
-Knows the names, arguments and explanations of the commands; carries none of them out. Invariant: a message that only
-looks like a command (a path, two slashes) is a message.
+Knows the names, arguments and explanations of the commands; carries none of them out. Invariant: a message that begins
+with one slash is never sent to a model by mistake; with two slashes it is a message.
 """
 
 from __future__ import annotations
@@ -64,20 +64,24 @@ COMMANDS: tuple[CommandHelp, ...] = (
 
 _ALIASES = {"exit": "quit", "bye": "quit", "regen": "regenerate", "retry": "regenerate", "temperature": "temp"}
 _ALIASES |= {"?": "help", "clear": "new", "attach": "file", "save": "export", "load": "import", "rm": "trash"}
-_SHAPE = re.compile(r"/([A-Za-z?][A-Za-z-]*)(?:\s+(.*))?", re.DOTALL)
+_SHAPE = re.compile(r"/(\S*)(?:\s+(.*))?", re.DOTALL)
 
 
 def parse(line: str) -> Command | None:
     """The command in a line; None for a message. Raises `UsageError` for a command that does not exist."""
-    found = _SHAPE.fullmatch(line.strip())
-    if found is None:
+    stripped = line.strip()
+    found = _SHAPE.fullmatch(stripped)
+    if found is None or stripped.startswith("//"):
         return None
     name = found.group(1).lower()
     name = _ALIASES.get(name, name)
     names = [command.name for command in COMMANDS]
     if name not in names:
         close = difflib.get_close_matches(name, [*names, *_ALIASES], n=1)
-        hint = f"did you mean /{close[0]}?" if close else "/help lists the commands; begin with // to send it as text"
+        is_text = not name.isalpha()  # a path or a sum: no slip of the fingers
+        hint = "/help lists the commands; begin with // to send it as text"
+        if close and not is_text:
+            hint = f"did you mean /{close[0]}?"
         raise UsageError(f"there is no command /{name}", hint=hint)
     return Command(name, (found.group(2) or "").strip())
 
@@ -85,3 +89,8 @@ def parse(line: str) -> Command | None:
 def as_message(line: str) -> str:
     """The text of a message: a doubled slash at its beginning stands for one."""
     return line[1:] if line.startswith("//") else line
+
+
+def as_typed(text: str) -> str:
+    """What must be typed to send this text: the other way round from `as_message`."""
+    return f"/{text}" if text.startswith("/") else text

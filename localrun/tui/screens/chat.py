@@ -29,7 +29,7 @@ from localrun.chat.conversation import (
     MakeRoom,
     Room,
 )
-from localrun.chat.conversation.commands import as_message, parse
+from localrun.chat.conversation.commands import as_message, as_typed, parse
 from localrun.errors import LocalrunError, UsageError
 from localrun.tui.bridge import UPDATES_PER_S, Bridge, Ended, Failed, Update
 from localrun.tui.run_view import RunView
@@ -145,7 +145,7 @@ class ChatScreen(ComposingScreen):
             await self.run_view.show_path()
         else:
             await self.transcript.show_welcome(_WELCOME)
-        self.prompt.sent = [node.text for node in conversation.path if node.kind == "user" and node.text]
+        self.prompt.sent = [as_typed(node.text) for node in conversation.path if node.kind == "user" and node.text]
         self.show_settings()
         self.status.set(meter=(), room=None)
         await self.show_chips()

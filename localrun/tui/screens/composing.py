@@ -112,7 +112,7 @@ class ComposingScreen(Screen[None]):
             completions.offer(event.prefix, file_completions(event.prefix, self._cwd))
         else:
             completions.close()
-        self.prompt.completing = completions.is_open
+        self.prompt.offered = CompletionWanted(event.kind, event.prefix) if completions.is_open else None
 
     @on(CompletionKey)
     async def _completion_key(self, event: CompletionKey) -> None:
@@ -121,10 +121,11 @@ class ComposingScreen(Screen[None]):
         if event.action in ("up", "down"):
             completions.move(-1 if event.action == "up" else 1)
             return
-        chosen = completions.chosen if event.action == "take" else None
+        is_current = self.prompt.offered == self.prompt.wanted  # otherwise more was typed: nothing of it is overwritten
+        chosen = completions.chosen if event.action == "take" and is_current else None
         prefix = completions.prefix
         completions.close()
-        self.prompt.completing = False
+        self.prompt.offered = None
         if chosen is None:
             return
         if self.prompt.text.startswith("/"):

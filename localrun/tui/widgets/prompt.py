@@ -99,8 +99,8 @@ class Prompt(TextArea):
             compact=False,
         )
         self.sent: list[str] = []
-        self.completing = False
-        """Set while a list of completions is open: it gets the keys."""
+        self.offered: CompletionWanted | None = None
+        """What the open list of completions is for; while it is open it gets the keys."""
         self._recalled: int | None = None
         self._draft = ""
 
@@ -108,7 +108,8 @@ class Prompt(TextArea):
 
     def action_submit(self) -> None:
         """Give the text away; `give_back` returns what was not accepted. The next letter begins a new message."""
-        if self.completing:
+        if self.offered is not None and self.offered == self.wanted:
+            # A list for what stood here some letters ago has no say: it would overwrite them.
             self.post_message(CompletionKey("take"))
             return
         self.post_message(Submitted(self.text))
@@ -131,7 +132,7 @@ class Prompt(TextArea):
     # Keys
 
     async def _on_key(self, event: Key) -> None:
-        if self.completing and event.key in ("up", "down", "tab", "escape"):
+        if self.offered is not None and event.key in ("up", "down", "tab", "escape"):
             action: dict[str, Literal["up", "down", "take", "close"]] = {
                 "up": "up",
                 "down": "down",
@@ -187,14 +188,17 @@ class Prompt(TextArea):
             result = self.replace(text, *self.selection, maintain_selection_offset=False)
             self.move_cursor(result.end_location)
 
-    def on_text_area_changed(self) -> None:
+    @property
+    def wanted(self) -> CompletionWanted:
+        """What could be completed as the text stands now."""
         before = self.document.get_text_range((0, 0), self.cursor_location)
         if _COMMAND.fullmatch(before) and self.text == before:
-            self.post_message(CompletionWanted("command", before[1:]))
-        elif (file := _FILE.search(before)) is not None:
-            self.post_message(CompletionWanted("file", file.group(1)))
-        else:
-            self.post_message(CompletionWanted(None))
+            return CompletionWanted("command", before[1:])
+        file = _FILE.search(before)
+        return CompletionWanted(None) if file is None else CompletionWanted("file", file.group(1))
+
+    def on_text_area_changed(self) -> None:
+        self.post_message(self.wanted)
 
     def complete(self, prefix: str, replacement: str) -> None:
         """Put `replacement` in place of the `prefix` that ends at the cursor."""
