@@ -24,15 +24,20 @@ session.id AS session_id, session.name, message.number, message.kind, message.cr
 
 
 def search(connection: sqlite3.Connection, words: str, *, limit: int, trashed: bool) -> list[Hit]:
-    """The places where all terms of `words` occur: names first, then messages, best match first."""
+    """The places where all terms of `words` occur, those of one chat together, best match first.
+
+    A chat is found by its name (these come first) only if none of its messages is: most names are the first question.
+    """
     terms = [phrase or word for phrase, word in _TERM.findall(words.replace("\0", " "))]
     if not terms:
         return []
     alive = "" if trashed else "AND session.trashed_at IS NULL"
-    hits = _in_names(connection, terms, alive, limit)
-    if any(_NO_SPACES.search(term) for term in terms):
-        return hits + _by_scan(connection, terms, alive, limit - len(hits))
-    return hits + _by_index(connection, terms, alive, limit - len(hits))
+    look = _by_scan if any(_NO_SPACES.search(term) for term in terms) else _by_index
+    by_session: dict[str, list[Hit]] = {}
+    for hit in look(connection, terms, alive, limit):
+        by_session.setdefault(hit.session_id, []).append(hit)
+    names = [hit for hit in _in_names(connection, terms, alive, limit) if hit.session_id not in by_session]
+    return [*names, *(hit for hits in by_session.values() for hit in hits)][:limit]
 
 
 def _by_index(connection: sqlite3.Connection, terms: list[str], alive: str, limit: int) -> list[Hit]:

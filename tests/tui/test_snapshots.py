@@ -173,7 +173,7 @@ async def test_search(tmp_path: Path) -> None:
         await stage.pilot.press("ctrl+f")
         await stage.until(lambda: isinstance(stage.app.screen, SearchScreen))
         await stage.type("sky")
-        await stage.until_shown("Why is the sky blue? · user")
+        await stage.until_shown("sky blue? · user")
         await picture(stage, "search-light", tmp_path)
     store.close()
 

@@ -542,10 +542,25 @@ async def test_search_opens_the_chat_at_the_message(tmp_path: Path) -> None:
         await stage.pilot.press("ctrl+f")
         await stage.until(lambda: isinstance(stage.app.screen, SearchScreen))
         await stage.type("needle")
-        await stage.until_shown("Where is it · assistant")
+        await stage.until_shown("the needle lies here · assistant")
         await stage.pilot.press("enter")
         await stage.until(lambda: stage.texts == ["where is it", "the needle lies here"])
         await stage.until(lambda: isinstance(stage.chat.focused, AnswerView))
+
+
+async def test_a_search_shows_the_name_of_a_chat_once(tmp_path: Path) -> None:
+    async with staged(tmp_path, "the needle lies here") as stage:
+        await stage.say("find the needle")
+        await stage.say("another needle")
+        await stage.pilot.press("ctrl+f")
+        await stage.until(lambda: isinstance(stage.app.screen, SearchScreen))
+        await stage.type("needle")
+        await stage.until_shown("another needle · user")
+        options = stage.app.screen.query_one(OptionList)
+        words = [str(option.prompt) for option in options.options]
+        assert len(words) == 4
+        assert sum(text.startswith("Find the needle\n") for text in words) == 1
+        assert not any(text.endswith("· name") for text in words)
 
 
 async def test_chats_are_opened_pinned_renamed_trashed_and_brought_back(tmp_path: Path) -> None:

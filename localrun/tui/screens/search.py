@@ -81,7 +81,11 @@ class SearchScreen(ModalScreen[SessionChosen | None]):
         self._hits = self._find(words) if words.strip() else []
         options = self.query_one(OptionList)
         options.clear_options()
-        options.add_options(Option(_label(hit), id=str(index)) for index, hit in enumerate(self._hits))
+        above = [None, *(hit.session_id for hit in self._hits)]
+        options.add_options(
+            Option(_label(hit, is_first=hit.session_id != above[index]), id=str(index))
+            for index, hit in enumerate(self._hits)
+        )
         options.highlighted = 0 if self._hits else None
         remark = "" if self._hits or not words.strip() else "Nothing found"
         self.query_one("#search-remark", Static).update(Content(remark))
@@ -105,7 +109,11 @@ class SearchScreen(ModalScreen[SessionChosen | None]):
         self.dismiss(SessionChosen(hit.session_id, hit.number))
 
 
-def _label(hit: Hit) -> Content:
+def _label(hit: Hit, *, is_first: bool) -> Content:
+    """What was found, below the name of its chat if it is the first place there."""
     parts = [(visible(text), "bold $primary" if marked else "$foreground") for text, marked in hit.snippet]
-    where = f"{visible(hit.session_name) or 'New chat'} · {hit.kind}"
-    return Content.assemble(*parts) + Content.styled(f"\n{where}", "$muted")
+    found = Content.assemble(*parts, (f" · {hit.kind}", "$muted"))
+    if not hit.number:
+        return found
+    name = Content.styled(f"{visible(hit.session_name) or 'New chat'}\n", "$muted") if is_first else Content("")
+    return name + Content("  ") + found
