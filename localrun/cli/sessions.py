@@ -20,7 +20,7 @@ import typer
 from localrun.errors import UsageError
 
 if TYPE_CHECKING:
-    from localrun.store import Node, Session, Store, Tree
+    from localrun.store import Hit, Node, Session, Store, Tree
 
 _DAY_S = 86_400
 _NAME_WIDTH = 48
@@ -60,10 +60,8 @@ def search(
     if as_json:
         _json_lines([asdict(hit) for hit in hits])
     else:
-        for hit in hits:
-            place = f"{hit.session_id}:{hit.number}" if hit.number else hit.session_id
-            typer.echo(f"{place:<11} {_printable(hit.session_name)[:_NAME_WIDTH]}")
-            typer.echo("            " + "".join(_marked(text, found) for text, found in hit.snippet))
+        for line in _hit_lines(hits):
+            typer.echo(line)
     if not hits:
         typer.echo(f"nothing found for {' '.join(words)!r}", err=True)
         raise typer.Exit(1)
@@ -107,7 +105,10 @@ def export(
     else:
         from localrun.chat.conversation.files import path_of
 
-        write_new_file(path_of(str(output)), text)
+        path = path_of(str(output))
+        write_new_file(path, text)
+        count = len(found.nodes) if whole else len(found.head_path)
+        _remark(f"wrote {path}", found.session, f"{count} message{'' if count == 1 else 's'}")
 
 
 def import_(
@@ -128,24 +129,31 @@ def rm(
     forever: Annotated[bool, typer.Option("--forever", help="Delete for good instead of moving to the trash.")] = False,
 ) -> None:
     """Move chats to the trash (`restore` brings them back), or delete them for good."""
-    _each(sessions, lambda store: store.delete if forever else store.trash)
+    if forever:
+        _each(sessions, lambda store: store.delete, "deleted for good")
+    else:
+        _each(sessions, lambda store: store.trash, "moved to the trash", "`localrun sessions restore {id}` undoes it")
 
 
 def restore(sessions: Ids) -> None:
     """Bring chats back from the trash."""
-    _each(sessions, lambda store: store.restore)
+    _each(sessions, lambda store: store.restore, "brought back")
 
 
 def rename(session: Id, name: Annotated[str, typer.Argument(help="The new name.")]) -> None:
     """Give a chat a name."""
     with _store() as store:
-        store.rename(store.resolve(session).id, name)
+        found = store.resolve(session)
+        store.rename(found.id, name)
+        _remark("renamed", store.session(found.id))
 
 
 def pin(session: Id, off: Annotated[bool, typer.Option("--off", help="Let it go again.")] = False) -> None:
     """Keep a chat at the top of the list."""
     with _store() as store:
-        store.pin(store.resolve(session).id, not off)
+        found = store.resolve(session)
+        store.pin(found.id, not off)
+        _remark("unpinned" if off else "pinned", found)
 
 
 def check() -> None:
@@ -184,13 +192,20 @@ def _store() -> Iterator[Store]:
         store.close()
 
 
-def _each(names: list[str], action: Callable[[Store], Callable[[str], None]]) -> None:
-    """Do something to each session; all names are understood before anything is done."""
+def _each(names: list[str], action: Callable[[Store], Callable[[str], None]], done: str, more: str = "") -> None:
+    """Do something to each session and say so; all names are understood before anything is done."""
     with _store() as store:
         if any(name == "last" for name in names) and len(names) > 1:
             raise UsageError("`last` stands beside other ids", hint="name each chat by its id")
         for session in [store.resolve(name) for name in names]:
             action(store)(session.id)
+            _remark(done, session, more.format(id=session.id))
+
+
+def _remark(done: str, session: Session, more: str = "") -> None:
+    """What was done to which chat, on stderr."""
+    name = _printable(session.name or "New chat")[:_NAME_WIDTH]
+    typer.echo(f"{done}: {session.id}  {name}{f' ({more})' if more else ''}", err=True)
 
 
 def _facts(session: Session) -> dict[str, object]:
@@ -223,6 +238,19 @@ def tree_lines(tree: Tree) -> Iterator[str]:
         # What follows one of several versions stands below it; a lone reply stays at its level.
         below = depth + (len(tree.siblings(node.id)) > 1)
         waiting.extend((child, below) for child in reversed(tree.children(node.id)))
+
+
+def _hit_lines(hits: list[Hit]) -> Iterator[str]:
+    """Where to go on, and what was found there; the name of a chat stands once, above what was found in it."""
+    above: str | None = None
+    for hit in hits:
+        found = "".join(_marked(text, is_match) for text, is_match in hit.snippet)
+        place = f"{f'{hit.session_id}:{hit.number}' if hit.number else hit.session_id:<11} "
+        if hit.number and hit.session_id != above:
+            yield place + (_printable(hit.session_name)[:_NAME_WIDTH] or "New chat")
+            place = " " * len(place)
+        yield place + found
+        above = hit.session_id
 
 
 def _printable(text: str) -> str:
