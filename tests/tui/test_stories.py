@@ -730,6 +730,15 @@ async def test_what_begins_with_a_slash_reaches_the_model_only_with_two(tmp_path
         await stage.say("//etc/hosts")
         assert stage.texts == ["/etc/hosts", "A"]
         assert stage.chat.prompt.sent == ["//etc/hosts"]
+        await stage.pilot.press("f4")
+        assert stage.chat.prompt.text == "//etc/hosts"
+        stage.chat.prompt.text = "/nope"
+        await stage.pilot.press("enter")
+        await stage.until_shown("there is no command /nope")
+        assert stage.chat.editing_id is not None
+        stage.chat.prompt.text = "//etc/group"
+        await stage.pilot.press("enter")
+        await stage.until(lambda: stage.texts == ["/etc/group", "A"])
 
 
 async def test_a_completion_overwrites_nothing_that_was_typed_since_it_was_offered(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ class ChatScreen(ComposingScreen):
     async def _submitted(self, event: Submitted) -> None:
         event.stop()
         try:
-            command = parse(event.text) if self.editing_id is None else None
+            command = parse(event.text)
             if command is not None:
                 await self.app.run_command(command)
             elif event.text.strip() or self.attachments:
@@ -354,7 +354,7 @@ class ChatScreen(ComposingScreen):
         node = self.conversation.tree.nodes[message_id]
         self.editing_id = message_id
         self.attachments = list(node.attachments)
-        self.prompt.text = node.text
+        self.prompt.text = as_typed(node.text)
         self.prompt.move_cursor(self.prompt.document.end)
         self.prompt.focus()
         await self.show_chips()
