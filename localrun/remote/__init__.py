@@ -7,6 +7,7 @@
 settings      URL or name → address, key, limits          neighbours   servers of ours on this machine
 dialects      what each kind of server understands         capabilities what this server is; remembered
 payload       request → body, and what is not possible     wire         event stream → JSON, whole characters
+fields        JSON values of any type → typed ones
 connection    HTTP, and what its failures mean             control      ending an answer from another thread
 reading       chunks → events and the result               responder    the `Responder`, with its second tries
 """

@@ -17,6 +17,7 @@ from localrun.errors import LocalrunError, RemoteError
 from localrun.paths import default_paths, ensure_private
 from localrun.remote.connection import Connection, PassingError
 from localrun.remote.dialects import DIALECTS, OWNERS, Dialect
+from localrun.remote.fields import count_of, details_of, word_of
 from localrun.remote.settings import EngineSettings
 
 
@@ -49,8 +50,9 @@ def discover(connection: Connection, settings: EngineSettings, memory: Memory) -
             f"{settings.name} is not an OpenAI-compatible server: its list of models is none",
             hint="a base URL often ends in /v1",
         )
-    models = {str(entry["id"]): entry for entry in entries or [] if isinstance(entry, dict) and "id" in entry}
-    owners = sorted({str(entry.get("owned_by")) for entry in models.values()})
+    objects = [entry for entry in entries or [] if isinstance(entry, dict)]
+    models = {name: entry for entry in objects if (name := word_of(entry, "id"))}
+    owners = sorted({word_of(entry, "owned_by") or "" for entry in models.values()})
     told = json.dumps([sorted(models), owners, settings.dialect])
     fingerprint = hashlib.sha256(told.encode()).hexdigest()[:16]
     known = memory.recall(settings.base_url)
@@ -81,20 +83,22 @@ def _contexts(connection: Connection, dialect: str, models: Mapping[str, dict[st
     found = {}
     for name, entry in models.items():
         for key in ("max_model_len", "context_length", "max_context_length"):
-            if isinstance(value := entry.get(key), int) and value > 0:
+            if value := count_of(entry, key):
                 found[name] = value
                 break
     if dialect == "llama-server" and not found:
-        props = _asked(connection, "/props")
-        n_ctx = props.get("default_generation_settings", {}).get("n_ctx") if isinstance(props, dict) else None
-        if isinstance(n_ctx, int):
-            found = dict.fromkeys(models, n_ctx)
+        settings = details_of(_asked(connection, "/props"), "default_generation_settings")
+        if value := count_of(settings, "n_ctx"):
+            found = dict.fromkeys(models, value)
     if dialect == "lm-studio":
         listing = _asked(connection, "/api/v0/models")
-        for entry in listing.get("data", []) if isinstance(listing, dict) else []:
-            value = entry.get("loaded_context_length") or entry.get("max_context_length")
-            if isinstance(value, int):
-                found[str(entry.get("id"))] = value
+        entries = listing.get("data") if isinstance(listing, dict) else None
+        for entry in entries if isinstance(entries, list) else []:
+            if not isinstance(entry, dict):
+                continue
+            value = count_of(entry, "loaded_context_length") or count_of(entry, "max_context_length")
+            if value and (name := word_of(entry, "id") or ""):
+                found[name] = value
     return found
 
 

@@ -8,7 +8,6 @@ no message holds the key.
 from __future__ import annotations
 
 import email.utils
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -20,12 +19,15 @@ import httpx2
 from localrun import __version__
 from localrun.errors import ContextOverflowError, LocalrunError, ModelNotFoundError, RemoteError
 from localrun.remote.control import Control
+from localrun.remote.fields import count_of, encodable, parsed, shown, word_of
 from localrun.remote.settings import EngineSettings
 from localrun.remote.wire import shortened
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _BODY_BYTES = 1 << 20
 """The most that is read of an error's body."""
+_MESSAGE_CHARACTERS = 2000
+"""The most of an error's message that is looked at: it is searched with patterns whose time grows faster than it."""
 
 
 class PassingError(Exception):
@@ -73,7 +75,7 @@ class Connection:
         if response.status_code >= 400:
             raise self._failure(response.status_code, response.headers, response.content, {})
         try:
-            return response.json()
+            return parsed(response.content)
         except ValueError:
             return None  # a web page: whatever serves it, it is not this part of an engine
 
@@ -82,7 +84,7 @@ class Connection:
         with self._mapped():
             response = self._client.post(self._settings.root + path, json=body)
         try:
-            return response.json() if response.status_code < 400 else None
+            return parsed(response.content) if response.status_code < 400 else None
         except ValueError:
             return None
 
@@ -151,7 +153,7 @@ class Connection:
 
     def mapped_error(self, told: Mapping[str, Any], status: int | None = None) -> LocalrunError:
         """Our error for what a server said, in an error response or inside a stream."""
-        where, message = self._settings.name, shortened_line(str(told.get("message") or ""))
+        where, message = self._settings.name, shortened_line(told["message"])
         if overflow := _overflow(told):
             return overflow
         if status in (401, 403):
@@ -170,27 +172,36 @@ class Connection:
 def _told(content: bytes) -> dict[str, Any]:
     """What an error body says, in whichever of the usual forms."""
     try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return {"message": re.sub(r"<[^>]*>", " ", content.decode("utf-8", "replace"))}
+        value = parsed(content)
+    except ValueError:
+        return {"message": re.sub(r"<[^<>]*>", " ", content.decode("utf-8", "replace"))[:_MESSAGE_CHARACTERS]}
     return error_object(value)
 
 
 def error_object(value: Any) -> dict[str, Any]:
-    """The error in a JSON body: `{"error": {"message": …}}`, `{"error": "…"}`, `{"detail": …}`, `{"message": …}`."""
-    if not isinstance(value, dict):
-        return {"message": str(value)}
-    inner = value.get("error", value.get("detail", value))
-    if isinstance(inner, dict):
-        return inner if "message" in inner else {"message": json.dumps(inner, ensure_ascii=False)}
-    if isinstance(inner, list):  # FastAPI's list of what is wrong
-        places = [
-            ".".join(map(str, item.get("loc", ()))) + ": " + str(item.get("msg"))
-            for item in inner
-            if isinstance(item, dict)
-        ]
-        return {"message": "; ".join(places) or str(inner)}
-    return {"message": str(inner)}
+    """The error in a JSON body: `{"error": {"message": …}}`, `{"error": "…"}`, `{"detail": …}`, `{"message": …}`.
+
+    What comes out has a `message` that is a text; its other fields may hold anything.
+    """
+    inner = value
+    if isinstance(value, dict):
+        inner = next((value[key] for key in ("error", "detail") if value.get(key) is not None), value)
+    fields = inner if isinstance(inner, dict) else {}
+    message = fields.get("message", inner)
+    if isinstance(message, list):  # FastAPI's list of what is wrong
+        message = "; ".join(_complaint(item) for item in message if isinstance(item, dict)) or message
+    if message is None:
+        message = ""
+    if not isinstance(message, str):
+        message = f"the server sent {shown(message)} where a message was expected"
+    return {**fields, "message": encodable(message[:_MESSAGE_CHARACTERS])}
+
+
+def _complaint(item: Mapping[str, Any]) -> str:
+    """One of FastAPI's: where, and what."""
+    where, what = item.get("loc"), word_of(item, "msg")
+    place = ".".join(str(part) for part in where if isinstance(part, str | int)) if isinstance(where, list) else ""
+    return f"{place}: {what or shown(item)}"
 
 
 def shortened_line(text: str) -> str:
@@ -199,26 +210,28 @@ def shortened_line(text: str) -> str:
     return line if len(line) <= 300 else line[:300] + "…"
 
 
+_NUMBER = r"[0-9][0-9,]{0,18}"
 _OVERFLOWS = (
     # vLLM and OpenAI, SGLang, llama-server, Ollama and LM Studio, in that order
     re.compile(
-        r"maximum context length is (?P<limit>[\d,]+).*?(?:requested|resulted in|contains at least)\D*(?P<n>[\d,]+)"
+        rf"maximum context length is (?P<limit>{_NUMBER})"
+        rf".*?(?:requested|resulted in|contains at least)\D*(?P<n>{_NUMBER})"
     ),
-    re.compile(r"\((?P<n>[\d,]+) tokens?\)[^.]*?(?:context length|maximum)[^.]*?\((?P<limit>[\d,]+)"),
-    re.compile(r"request \((?P<n>[\d,]+) tokens\) exceeds the available context size \((?P<limit>[\d,]+)"),
-    re.compile(r"the prompt has (?P<n>[\d,]+) tokens, the context holds (?P<limit>[\d,]+)"),
+    re.compile(rf"\((?P<n>{_NUMBER}) tokens?\)[^.]*?(?:context length|maximum)[^.]*?\((?P<limit>{_NUMBER})"),
+    re.compile(rf"request \((?P<n>{_NUMBER}) tokens\) exceeds the available context size \((?P<limit>{_NUMBER})"),
+    re.compile(rf"the prompt has (?P<n>{_NUMBER}) tokens, the context holds (?P<limit>{_NUMBER})"),
 )
 
 
 def _overflow(told: Mapping[str, Any]) -> ContextOverflowError | None:
-    message = str(told.get("message") or "")
-    n, limit = told.get("n_prompt_tokens"), told.get("n_ctx")
-    if n is None:
+    message = told["message"]
+    n, limit = count_of(told, "n_prompt_tokens"), count_of(told, "n_ctx")
+    if n is None or limit is None:
         for pattern in _OVERFLOWS:
             if match := pattern.search(message):
                 n, limit = (int(match[name].replace(",", "")) for name in ("n", "limit"))
                 break
-    kinds = {told.get("type"), told.get("code")}
+    kinds = {word_of(told, "type"), word_of(told, "code")}
     if n is not None and limit is not None:
         return ContextOverflowError(
             f"the prompt has {n:,} tokens, the remote context holds {limit:,}", hint="shorten the prompt"
@@ -239,11 +252,11 @@ def _refused_key(told: Mapping[str, Any], body: Mapping[str, Any]) -> str | None
     """The key of the request that an error names as not supported, if it does."""
     from localrun.remote.payload import ESSENTIAL_KEYS
 
-    message, parameter = str(told.get("message") or ""), told.get("param")
+    message, parameter = told["message"], word_of(told, "param")
     if not _REFUSES.search(message):
         return None
     candidates = [key for key in body if key not in ESSENTIAL_KEYS]
-    if isinstance(parameter, str) and parameter.split(".")[0] in candidates:
+    if parameter and parameter.split(".")[0] in candidates:
         return parameter.split(".")[0]
     named = [key for key in candidates if re.search(rf"(?<![\w]){re.escape(key)}(?![\w])", message)]
     return max(named, key=len) if named else None
@@ -260,7 +273,7 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one of a year that no clock shows
         return None
 
 

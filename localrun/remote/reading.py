@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from localrun.chat.reasoning import ReasoningFormat
 from localrun.chat.reasoning_split import ReasoningSplitter
-from localrun.errors import RemoteError
 from localrun.remote.control import Reason
-from localrun.remote.wire import EndOfStream, Surrogates, shortened
+from localrun.remote.fields import count_of, details_of, list_of, object_of, text_of, word_of, wrong
+from localrun.remote.wire import EndOfStream, Surrogates
 from localrun.responder import (
     Done,
     Event,
@@ -131,41 +131,29 @@ class Reading:
     # chunks -------------------------------------------------------------------------------------------------------
 
     def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[Event]:
-        if isinstance(usage := chunk.get("usage"), Mapping):
-            self._usage = usage
-        if isinstance(timings := chunk.get("timings"), Mapping):
-            self._server_timings = timings
-        if isinstance(name := chunk.get("model"), str) and name:
-            self._model = name
-        if isinstance(progress := chunk.get("prompt_progress"), Mapping):
+        self._usage = details_of(chunk, "usage") or self._usage
+        self._server_timings = details_of(chunk, "timings") or self._server_timings
+        self._model = word_of(chunk, "model") or self._model
+        if progress := details_of(chunk, "prompt_progress"):
             yield PrefillProgress(_count(progress, "processed"), _count(progress, "total"), _count(progress, "cache"))
-        choices = chunk.get("choices", [])
-        if not isinstance(choices, list):
-            raise RemoteError(f"the server sent {shortened(str(choices))} where a list of choices was expected")
-        for choice in choices[:1]:
+        for choice in list_of(chunk, "choices", "a list of choices")[:1]:
             if not isinstance(choice, Mapping):
-                raise RemoteError(f"the server sent {shortened(str(choice))} where a choice was expected")
+                raise wrong(choice, "a choice")
             yield from self._choice(choice)
 
     def _choice(self, choice: Mapping[str, Any]) -> Iterator[Event]:
-        delta = choice.get("delta") or {}
-        if not isinstance(delta, Mapping):
-            raise RemoteError(f"the server sent {shortened(str(delta))} where a part of a message was expected")
+        delta = object_of(choice, "delta", "a part of a message")
         for key in _REASONING:
-            if delta.get(key):
+            if thought := text_of(delta, key, "a text"):
                 self._splitter = None  # the server tells them apart itself
-                yield from self._reasoned(self._whole("reasoning", delta[key]))
+                yield from self._reasoned(self._halves["reasoning"].push(thought))
                 break
-        text = choice.get("text") if self._request.raw is not None else delta.get("content")
-        if text:
-            yield from self._said(self._whole("text", text))
-        if choice.get("finish_reason"):
+        raw = self._request.raw is not None
+        if text := text_of(choice, "text", "a text") if raw else text_of(delta, "content", "a text"):
+            yield from self._said(self._halves["text"].push(text))
+        if finish := text_of(choice, "finish_reason", "a reason for the end"):
+            self._finish = finish
             yield from self._ended(choice)
-
-    def _whole(self, kind: str, text: Any) -> str:
-        if not isinstance(text, str):
-            raise RemoteError(f"the server sent {shortened(str(text))} where a text was expected")
-        return self._halves[kind].push(text)
 
     def _said(self, text: str) -> Iterator[Event]:
         if self._splitter is None and not self._text and self._reasoning:
@@ -213,7 +201,6 @@ class Reading:
         yield from self._answered(swallowed)
 
     def _ended(self, choice: Mapping[str, Any]) -> Iterator[Event]:
-        self._finish = str(choice["finish_reason"])
         # vLLM and localrun name the stop string, SGLang too, under another name; token ids are no strings
         stop = choice.get("stop_reason", choice.get("matched_stop"))
         if isinstance(stop, str) and stop in self._request.params.stop:
@@ -239,7 +226,8 @@ class Reading:
         return finish
 
     def _counted(self) -> Usage:
-        prompt, completion = _details(self._usage, "prompt"), _details(self._usage, "completion")
+        prompt = details_of(self._usage, "prompt_tokens_details")
+        completion = details_of(self._usage, "completion_tokens_details")
         cached = _count(prompt, "cached_tokens") or _count(self._server_timings, "cache_n")
         return Usage(
             prompt_tokens=_count(self._usage, "prompt_tokens"),
@@ -263,11 +251,5 @@ class Reading:
         )
 
 
-def _details(usage: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    details = usage.get(f"{kind}_tokens_details")
-    return details if isinstance(details, Mapping) else {}
-
-
 def _count(values: Mapping[str, Any], key: str) -> int:
-    value = values.get(key)
-    return value if isinstance(value, int) and value >= 0 else 0
+    return count_of(values, key) or 0

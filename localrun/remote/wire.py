@@ -7,11 +7,11 @@ Source: the WHATWG specification of server-sent events.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from localrun.errors import RemoteError
+from localrun.remote.fields import parsed, wrong
 
 _LONGEST_LINE = 16 << 20
 _DONE = "[DONE]"
@@ -68,13 +68,11 @@ def _text(line: bytes | bytearray) -> str:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = parsed(text)
     except ValueError as error:
         raise RemoteError(f"the server sent something that is not JSON: {shortened(text)}") from error
-    except RecursionError as error:
-        raise RemoteError("the server sent JSON that is nested too deeply") from error
     if not isinstance(value, dict):
-        raise RemoteError(f"the server sent {shortened(text)} where an object was expected")
+        raise wrong(value, "an object")
     return value
 
 
