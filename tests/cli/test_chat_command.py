@@ -131,11 +131,12 @@ def test_a_file_that_is_no_text_is_refused_by_name(store: Store, tmp_path: Path,
         chat(store, ScriptedResponder(), f"/file {tmp_path}/x.bin\n")
 
 
-def test_an_unknown_command_names_the_nearest_one_and_a_path_is_a_message(store: Store) -> None:
+def test_an_unknown_command_names_the_nearest_one_and_a_path_needs_two_slashes(store: Store) -> None:
     model = ScriptedResponder("ok")
     _, _, err = chat(store, model, "/regenrate\n/etc/passwd is what?\n//help me\n", person=True)
     assert "did you mean /regenerate?" in err
-    assert [request.messages[-1].content for request in model.requests] == ["/etc/passwd is what?", "/help me"]
+    assert "there is no command /etc/passwd" in err
+    assert [request.messages[-1].content for request in model.requests] == ["/help me"]
 
 
 def test_every_command_of_the_help_works_or_says_why_not(store: Store) -> None:
