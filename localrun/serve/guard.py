@@ -85,7 +85,7 @@ class Guard:
         if self._rules.key is not None and scope["path"] not in _OPEN_PATHS and not preflight:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             given = given.strip() if scheme.lower() == "bearer" else ""
-            if not hmac.compare_digest(given.encode("latin-1"), self._rules.key.encode()):
+            if not hmac.compare_digest(given.encode("latin-1"), self._rules.key.encode("utf-8", "surrogateescape")):
                 raise ApiError(
                     401,
                     "the API key is missing or wrong",
@@ -97,7 +97,7 @@ class Guard:
     def _allows(self, origin: str, headers: MutableMapping[str, str]) -> bool:
         if origin in self._rules.origins or "*" in self._rules.origins:
             return True
-        own = urlsplit(origin).netloc
+        own = _netloc(origin)
         return own != "" and own == headers.get("host")
 
     def _cors(self, origin: str, *, preflight: bool = False) -> list[tuple[bytes, bytes]]:
@@ -128,7 +128,7 @@ class Guard:
             return receive
         limit = self._rules.max_body
         declared = headers.get("content-length", "")
-        if declared.isdigit() and int(declared[:20]) > limit:
+        if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
             raise _too_large(limit)
         body = bytearray()
         try:
@@ -163,6 +163,14 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(
         413, f"the body is larger than {limit:,} bytes", code="body_too_large", headers={"Connection": "close"}
     )
+
+
+def _netloc(origin: str) -> str:
+    """The host and port in an Origin header; empty for what is no URL."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _hostname(host: str) -> str:

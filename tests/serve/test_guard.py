@@ -59,6 +59,36 @@ def test_web_pages_of_other_sites_are_refused_unless_allowed(server: Start) -> N
     assert answer.headers["access-control-allow-origin"] == "https://app.example"
 
 
+@pytest.mark.parametrize("name", ["Host", "Origin", "Authorization", "Content-Type", "Accept", "Cookie"])
+def test_a_damaged_header_is_refused_as_an_error_of_the_client(steady_server: Server, name: str) -> None:
+    with httpx2.Client(base_url=steady_server.url, timeout=30) as client:
+        for value in (b"http://[::bad", b"[", b"http://]", b"//[", b"\xb2\xff", b"http://a:b:c", b"%"):
+            headers = {b"Content-Type": b"application/json", name.encode(): value}
+            for method, url in (("POST", CHAT), ("OPTIONS", CHAT), ("GET", "/v1/models")):
+                answer = client.request(method, url, json=ASK, headers=headers)
+                assert answer.status_code < 500, value
+                if name == "Origin":
+                    assert answer.status_code == 403, value
+                    assert answer.json()["error"]["code"] == "origin_not_allowed"
+    assert status(steady_server) == 200
+
+
+def test_a_length_that_is_no_number_is_refused(steady_server: Server) -> None:
+    port = int(steady_server.url.rsplit(":", 1)[1])
+    for length in (b"\xb2", b"-1", b"1e9", b"9" * 5000):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + length)
+            client.sendall(b"\r\n\r\n{}")
+            assert client.recv(100).startswith(b"HTTP/1.1 4")
+
+
+def test_a_key_may_be_any_bytes(server: Start) -> None:
+    running = server(rules=Rules(key="k\udcff"))
+    assert status(running, Authorization="Bearer k") == 401
+    answer = httpx2.get(running.url + "/v1/models", headers={b"Authorization": b"Bearer k\xff"})
+    assert answer.status_code == 200
+
+
 def test_a_browser_may_ask_first(server: Start) -> None:
     running = server(rules=Rules(key="k", origins=frozenset({"https://app.example"})))
     preflight = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
