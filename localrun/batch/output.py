@@ -1,18 +1,22 @@
 """Where the lines of a batch go: a stream, or a file that an interrupted run left behind.
 
-Knows files and JSON lines; knows no requests. Invariant: a line is written whole or not at all, in the order of the
-input; a run that is resumed loses no row and writes none twice.
+Knows files and JSON lines; knows no requests. Invariants: a line is written whole or not at all, in the order of the
+input; a run that is resumed loses no row and writes none twice; a file that is no output of a batch stays as it is.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from localrun.errors import InputError, OutputWriteError
+
+_BEGINNING = b'{"index": %d, '
+"""How every line begins that `to_line` makes of a row."""
 
 
 class Output(Protocol):
@@ -23,7 +27,7 @@ class Output(Protocol):
         """How many rows are there already."""
         ...
 
-    def write(self, data: dict[str, Any]) -> None: ...
+    def write(self, line: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -36,8 +40,8 @@ class StreamOutput:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def write(self, data: dict[str, Any]) -> None:
-        self._write(to_line(data))
+    def write(self, line: str) -> None:
+        self._write(line)
 
     def close(self) -> None:
         return
@@ -47,42 +51,48 @@ class ResumedFile:
     """Lines appended to a file. What an interrupted run wrote stays; half a last line is cut off."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `InputError` for a file that holds something else than such lines."""
+        """Raises `InputError` for what is no regular file, or holds something else than such lines."""
         self._path = path
         try:
-            self._file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 - closed by `close`
+            if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+                raise InputError(f"{path} is not a regular file", hint="--resume takes a file that it can go on with")
+            self._file = open(path, "r+b", opener=_made_if_missing)  # noqa: SIM115 - closed by `close`
         except OSError as error:
             raise OutputWriteError(f"{path} cannot be written: {error.strerror}") from error
         try:
             self.n_done = self._count()
-        except InputError:
+        except BaseException:
             self._file.close()
             raise
 
-    def write(self, data: dict[str, Any]) -> None:
+    def write(self, line: str) -> None:
         try:
-            self._file.write(to_line(data).encode())
+            self._file.write(line.encode())
             self._file.flush()
         except OSError as error:
             raise OutputWriteError(f"{self._path} could not be written: {error.strerror}") from error
 
     def close(self) -> None:
         """Make sure that everything is on the disk."""
-        if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+        if self._file.closed:
+            return
+        try:
+            with self._file:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+        except OSError as error:
+            raise OutputWriteError(f"{self._path} could not be written: {error.strerror}") from error
 
     def _count(self) -> int:
+        """How many rows the file has. Cuts off the beginning of another one behind them, and nothing else."""
         done, end = 0, 0
         for line in self._file:
             if not line.endswith(b"\n"):
+                begins = _BEGINNING % done
+                if not line.startswith(begins) and not begins.startswith(line):
+                    raise self._foreign(done)
                 break
-            try:
-                index = json.loads(line)["index"]
-            except (ValueError, KeyError, TypeError):
-                raise self._foreign(done) from None
-            if index != done:
+            if not _is_row(line, done):
                 raise self._foreign(done)
             done, end = done + 1, end + len(line)
         self._file.seek(end)
@@ -96,6 +106,23 @@ class ResumedFile:
         )
 
 
+def _made_if_missing(path: str, flags: int) -> int:
+    """Opens a file without ever emptying it."""
+    return os.open(path, flags | os.O_CREAT, 0o666)
+
+
+def _is_row(line: bytes, index: int) -> bool:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and type(data.get("index")) is int and data["index"] == index and "error" in data
+
+
 def to_line(data: dict[str, Any]) -> str:
-    """One JSON line."""
-    return json.dumps(data, ensure_ascii=False) + "\n"
+    """One JSON line that can be written as UTF-8; a lone surrogate becomes a question mark.
+
+    Raises `ValueError` for a number that JSON has not.
+    """
+    line = json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
+    return line.encode(errors="replace").decode()

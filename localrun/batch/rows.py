@@ -3,26 +3,48 @@
 A row is an object with `prompt` (through the chat template), `messages` (a whole conversation) or `raw` (as it is), and
 optionally `system`, `id`, a constraint (`schema`, `grammar`, `regex`, `choice`) and any setting of a request by its
 name in the configuration (`max_tokens`, `temperature`, `seed`, `stop`, …). Knows JSON and parameters; knows no file.
-Invariant: a row that makes no sense is an error of that row, with its line; it never stops the others.
+Invariants: a row that makes no sense is an error of that row, with its line; it never stops the others. What a row
+names wins over the command line, also where it is the built-in default; null is the built-in default.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from localrun.batch.text import fault_in
 from localrun.chat.messages import Message
 from localrun.config import OPTIONS, Config
 from localrun.errors import InputError, LocalrunError, UsageError
-from localrun.params import ConstraintSpec, GenerationParams
+from localrun.params import ConstraintSpec, GenerationParams, SamplingParams
 from localrun.responder import Request
 
+_EXPECTED = 'a row is an object, for example {"prompt": "…"}'
 _TEXTS = ("prompt", "messages", "raw")
 _CONSTRAINTS = {"schema": "json_schema", "grammar": "gbnf", "regex": "regex", "choice": "choice"}
-_OF_THE_RUN = {"model", "ctx", "parallel", "threads", "gpu_layers", "kv_type", "engine", "offline", "strict", "quiet"}
-"""Settings that a row cannot change: they belong to the loaded model or to the whole run."""
+_PARAMS = {
+    "max_tokens": "max_tokens",
+    "stop": "stop",
+    "ignore_eos": "ignore_eos",
+    "timeout": "timeout_s",
+    "on_overflow": "on_overflow",
+    "think": "think",
+    "think_budget": "think_budget",
+}
+"""The field of the parameters that a setting is."""
+_SEVERAL = {
+    "xtc": ("xtc_probability", "xtc_threshold"),
+    "dry": ("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
+    "mirostat": ("mirostat", "mirostat_tau", "mirostat_eta"),
+    "sampler_order": ("order",),
+}
+_SAMPLING = {
+    **{field.name: (field.name,) for field in fields(SamplingParams) if field.name in OPTIONS},
+    **_SEVERAL,
+}
+"""The fields of sampling that a setting is. Every other setting belongs to the loaded model or to the whole run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +82,15 @@ class RowReader:
             try:
                 data = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise InputError(
-                    f"line {number} is no JSON: {error}", hint='a row is an object, for example {"prompt": "…"}'
-                ) from error
+                raise InputError(f"line {number} is no JSON: {error}", hint=_EXPECTED) from error
             if not isinstance(data, dict):
-                raise InputError(f"line {number} is no JSON object")
+                raise InputError(f"line {number} is no JSON object", hint=_EXPECTED)
+            _refuse_fault(data.get("id"), "id", number)
             name = data.get("id")
+            _refuse_fault(data, "", number)
             return Row(index, name, self._request(data, number))
-        except LocalrunError as error:
-            return Row(index, name, None, error)
+        except Exception as error:  # whatever a row does, the others still have to be answered
+            return Row(index, name, None, as_error(error, f"line {number}"))
 
     def _request(self, data: Mapping[str, Any], number: int) -> Request:
         given = [key for key in _TEXTS if key in data]
@@ -77,7 +99,7 @@ class RowReader:
         unknown = [key for key in data if key not in OPTIONS and key not in {*_TEXTS, *_CONSTRAINTS, "id"}]
         if unknown:
             raise InputError(f"line {number} has the unknown key {unknown[0]!r}")
-        fixed = [key for key in data if key in _OF_THE_RUN]
+        fixed = [key for key in data if key in OPTIONS and key not in {*_PARAMS, *_SAMPLING, "system"}]
         if fixed:
             raise InputError(f"line {number} sets {fixed[0]!r}, which belongs to the whole batch")
         if self._prompt and "prompt" not in data:
@@ -85,31 +107,30 @@ class RowReader:
                 f"line {number}: the PROMPT of the command goes before rows with a prompt, this one has {given[0]}"
             )
         params = self._params(data)
+        if data.get("system") is not None and not isinstance(data["system"], str):
+            raise InputError(f"line {number}: system is no text")
         if "raw" in data:
+            if data.get("system"):
+                raise InputError(f"line {number}: system needs the chat template, and raw leaves it out")
             return Request(params, raw=_text(data, "raw", number).encode())
         messages = self._messages(data, number)
+        has_system = any(message.role == "system" for message in messages)
+        if has_system and data.get("system"):
+            raise InputError(f"line {number} has system, and messages with a system prompt of their own")
         system = data.get("system", self._system)
-        if system and not any(message.role == "system" for message in messages):
-            messages = (Message("system", str(system)), *messages)
+        if system and not has_system:
+            messages = (Message("system", system), *messages)
         return Request(params, messages=messages)
 
     def _params(self, data: Mapping[str, Any]) -> GenerationParams:
-        settings = {key: value for key, value in data.items() if key in OPTIONS and key != "system"}
+        """The settings of the command line, each replaced that the row names."""
+        settings = {key: value for key, value in data.items() if key in _PARAMS or key in _SAMPLING}
         given = Config(settings, environment={}).generation()
-        default = GenerationParams()
-        changes = {
-            name: getattr(given, name)
-            for name in ("max_tokens", "stop", "ignore_eos", "timeout_s", "on_overflow", "think", "think_budget")
-            if getattr(given, name) != getattr(default, name)
-        }
-        sampling = {
-            name: getattr(given.sampling, name)
-            for name in given.sampling.__slots__
-            if getattr(given.sampling, name) != getattr(default.sampling, name) or name in settings
-        }
+        changes = {_PARAMS[key]: getattr(given, _PARAMS[key]) for key in settings if key in _PARAMS}
+        names = [name for key in settings for name in _SAMPLING.get(key, ())]
+        sampling = {name: getattr(given.sampling, name) for name in names}
         params = replace(self._base, **changes, sampling=replace(self._base.sampling, **sampling))
-        constraint = _constraint(data)
-        return replace(params, constraint=constraint) if constraint is not None else params
+        return replace(params, constraint=_constraint(data)) if _CONSTRAINTS.keys() & data.keys() else params
 
     def _messages(self, data: Mapping[str, Any], number: int) -> tuple[Message, ...]:
         if "prompt" in data:
@@ -123,8 +144,23 @@ class RowReader:
             role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
             if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
                 raise InputError(f"line {number}: a message has a role (system, user, assistant, tool) and a content")
-            messages.append(Message(role, content, str(value.get("reasoning") or "")))
+            reasoning = value.get("reasoning") or ""
+            if not isinstance(reasoning, str):
+                raise InputError(f"line {number}: the reasoning of a message is no text")
+            messages.append(Message(role, content, reasoning))
         return tuple(messages)
+
+
+def as_error(error: Exception, where: str = "the row") -> LocalrunError:
+    """What a row's line says of any exception."""
+    if isinstance(error, LocalrunError):
+        return error
+    return LocalrunError(f"{where} failed unexpectedly: {type(error).__name__}: {error}")
+
+
+def _refuse_fault(value: Any, place: str, number: int) -> None:
+    if fault := fault_in(value, place):
+        raise InputError(f"line {number}: {fault.removeprefix('/')}")
 
 
 def _text(data: Mapping[str, Any], key: str, number: int) -> str:

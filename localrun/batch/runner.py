@@ -11,11 +11,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from localrun.batch.output import Output
-from localrun.batch.rows import Row
+from localrun.batch.output import Output, to_line
+from localrun.batch.rows import Row, as_error
 from localrun.errors import LocalrunError
 from localrun.responder import Done, Event, Request, Result
 
@@ -74,7 +74,7 @@ class BatchRunner:
         self._on_progress = on_progress
         self._events: queue.SimpleQueue[tuple[Any, Event | LocalrunError]] = queue.SimpleQueue()
         self._running: dict[int, tuple[Row, Handle]] = {}
-        self._finished: dict[int, dict[str, Any]] = {}
+        self._finished: dict[int, str] = {}
         self._stopping = threading.Event()
         self.summary = Summary(n_resumed=output.n_done)
 
@@ -119,8 +119,8 @@ class BatchRunner:
             return
         try:
             handle = self._start(row.request, self._events)
-        except LocalrunError as error:
-            self._finish(row, error)
+        except Exception as error:  # whatever it is, it is this row's: the others still have to be answered
+            self._finish(row, as_error(error))
             return
         self._running[id(handle)] = (row, handle)
 
@@ -138,20 +138,30 @@ class BatchRunner:
             self._finish(row, event)
 
     def _finish(self, row: Row, outcome: Result | LocalrunError) -> None:
-        line: dict[str, Any] = {"index": row.index, "id": row.id}
         if isinstance(outcome, Result):
             usage = outcome.usage
             self.summary.completion_tokens += usage.completion_tokens
             self.summary.prompt_tokens += usage.prompt_tokens
             self.summary.cached_tokens += usage.cached_ram_tokens + usage.cached_disk_tokens
-            line |= {**self._render(outcome), "error": None}
-        else:
+        try:
+            line = self._line(row, outcome)
+        except Exception as error:  # an answer or an id that cannot be written costs its own row, not the batch
+            outcome = as_error(error)
+            line = self._line(replace(row, id=None), outcome)
+        if not isinstance(outcome, Result):
             self.summary.n_failed += 1
-            line["error"] = {"code": outcome.exit_code, "message": outcome.message, "hint": outcome.hint}
         self.summary.n_done += 1
         self._finished[row.index] = line
         if self._on_progress is not None:
             self._on_progress(self.summary)
+
+    def _line(self, row: Row, outcome: Result | LocalrunError) -> str:
+        line: dict[str, Any] = {"index": row.index, "id": row.id}
+        if isinstance(outcome, Result):
+            line |= {**self._render(outcome), "error": None}
+        else:
+            line["error"] = {"code": outcome.exit_code, "message": outcome.message, "hint": outcome.hint}
+        return to_line(line)
 
     def _write_ready(self, index: int) -> int:
         while index in self._finished:

@@ -5,18 +5,20 @@ Knows flags, streams and progress; the batch library does the work.
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from localrun.batch import BatchRunner, ResumedFile, Row, RowReader, StreamOutput, Summary
 from localrun.cli.output import is_fancy, result_object, write_stderr, write_stdout
 from localrun.cli.signals import stop_on_signal
-from localrun.errors import InputError
+from localrun.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from localrun.batch.output import Output
@@ -26,6 +28,18 @@ if TYPE_CHECKING:
     from localrun.responder import Request
 
 EXIT_SOME_ROWS_FAILED = 1
+
+
+def check_files(source: str, resume: Path | None) -> None:
+    """Refuse to write into the file that is read, whatever name or link it goes by. Opens nothing."""
+    try:
+        read = os.fstat(sys.stdin.fileno()) if source == "-" else os.stat(source)
+        written = os.stat(resume) if resume is not None else os.fstat(sys.stdout.fileno())
+    except OSError:  # one of them is not there, or is no file
+        return
+    if stat.S_ISREG(read.st_mode) and os.path.samestat(read, written):
+        name = "the output" if resume is None else f"--resume {resume}"
+        raise UsageError(f"{name} is the same file as --batch {source}", hint="answers go to a file of their own")
 
 
 def run_batch(
@@ -42,6 +56,7 @@ def run_batch(
 ) -> int:
     """Run the rows of the file `source` (`-`: stdin); returns the exit code."""
     with ExitStack() as stack:
+        check_files(source, resume)
         lines = _lines(source, stack)
         output: Output = ResumedFile(resume) if resume is not None else StreamOutput(write_stdout)
         stack.callback(output.close)
@@ -96,11 +111,11 @@ def _run(
     return 0
 
 
-def _lines(source: str, stack: ExitStack) -> Iterator[bytes]:
+def _lines(source: str, stack: ExitStack) -> BinaryIO:
     if source == "-":
-        return iter(sys.stdin.buffer)
+        return sys.stdin.buffer
     try:
-        return iter(stack.enter_context(open(source, "rb")))
+        return stack.enter_context(open(source, "rb"))
     except OSError as error:
         raise InputError(f"{source} cannot be read: {error.strerror}") from error
 

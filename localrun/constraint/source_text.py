@@ -6,11 +6,29 @@ characters.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from localrun.errors import ConstraintError
 
 _EXCERPT = 76  # characters of the faulty line that are shown
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def no_text(text: str) -> str | None:
+    """What keeps a string from being text: a half of a surrogate pair, or a byte that was read as one; else None."""
+    found = _SURROGATE.search(text)
+    if found is None:
+        return None
+    code, place = ord(found[0]), f"character {found.start() + 1:,} of {_shown(text)}"
+    if 0xDC80 <= code <= 0xDCFF:  # how Python hands over a byte of the command line that is no UTF-8
+        return f"{place} is the byte 0x{code - 0xDC00:02x}, which is no UTF-8"
+    return f"{place} is half of a surrogate pair, which is no character"
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ import pytest
 
 from localrun.batch import BatchRunner, ResumedFile, Row, RowReader, StreamOutput
 from localrun.errors import ContextOverflowError, InputError
-from localrun.params import GenerationParams, SamplingParams
+from localrun.params import ConstraintSpec, GenerationParams, OverflowPolicy, SamplingParams
 from localrun.responder import Done, ModelIdentity, Request, Result, TextPiece, Timings, Usage
 
 
@@ -148,20 +150,114 @@ def test_a_resumed_run_loses_no_row_and_writes_none_twice(cut: int, tmp_path: Pa
     whole = run(prompts(20), Starter())
     path = tmp_path / "out.jsonl"
     text = "".join(json.dumps(line) + "\n" for line in whole[:cut])
-    path.write_text(text + ('{"index": 99, "te' if cut < 20 else ""))
+    path.write_text(text + (f'{{"index": {cut}, "te' if cut < 20 else ""))
     starter = Starter(seed=3)
     run(prompts(20), starter, ResumedFile(path))
     assert [json.loads(line) for line in path.read_text().splitlines()] == whole
     assert len(starter.started) == 20 - cut
 
 
-@pytest.mark.parametrize("content", ["hello\n", '{"index": 5}\n', '{"index": 0}\n{"index": 0}\n', "[]\n"])
+FOREIGN = [
+    "hello\n",
+    '{"index": 5, "error": null}\n',
+    '{"index": 0, "error": null}\n{"index": 0, "error": null}\n',
+    '{"index": false, "error": null}\n',
+    '{"index": 0, "prompt": "a table of somebody else"}\n',
+    "[]\n",
+    "a letter without a line end",
+    '{"prompt": "the input"}',
+    '{"index": 7, "id": null',
+    '{"index": 0, "error": null}\n{"index": 7, "id',
+    "[" * 100_000 + "\n",
+]
+
+
+@pytest.mark.parametrize("content", FOREIGN, ids=range(len(FOREIGN)))
 def test_a_file_that_is_no_output_of_a_batch_is_left_alone(content: str, tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text(content)
     with pytest.raises(InputError, match="not the output of a batch"):
         ResumedFile(path)
     assert path.read_text() == content
+
+
+@pytest.mark.parametrize("rest", ["{", '{"ind', '{"index": 0', '{"index": 0, "id": null, "text": "half'])
+def test_the_beginning_of_a_row_is_cut_off_wherever_it_was_broken(rest: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text(rest)
+    output = ResumedFile(path)
+    output.close()
+    assert output.n_done == 0
+    assert path.read_text() == ""
+
+
+def test_only_a_regular_file_can_be_resumed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path(os.devnull), tmp_path):
+        with pytest.raises(InputError, match="not a regular file"):
+            ResumedFile(path)
+
+
+def test_a_row_that_fails_in_a_way_nobody_thought_of_is_still_only_its_own() -> None:
+    class Surprised(Starter):
+        def __call__(self, request: Request, sink: Any) -> Any:
+            if request.messages[-1].content == "row 1":
+                raise ZeroDivisionError("what now")
+            return super().__call__(request, sink)
+
+    written = run(prompts(4), Surprised())
+    assert [line["error"] is None for line in written] == [True, False, True, True]
+    assert "ZeroDivisionError: what now" in written[1]["error"]["message"]
+
+
+def test_an_answer_that_cannot_be_written_as_json_is_an_error_of_its_row() -> None:
+    written: list[str] = []
+    runner = BatchRunner(
+        Starter(),
+        StreamOutput(written.append),
+        lambda r: {"text": r.text, "score": math.nan if r.text == "ROW 1" else 0.5},
+        n_parallel=2,
+    )
+    summary = runner.run(RowReader(GenerationParams()).read(line.encode() for line in prompts(3)))
+    assert [json.loads(line)["error"] is None for line in written] == [True, False, True]
+    assert (summary.n_done, summary.n_failed) == (3, 1)
+    assert not any("NaN" in line.partition('"error"')[0] for line in written)
+
+
+UNWRITABLE = [
+    (r'{"raw": "\ud800"}', "raw"),
+    (r'{"prompt": "a\udfffb"}', "prompt"),
+    (r'{"prompt": "x", "id": "\ud800"}', "id"),
+    (r'{"prompt": "x", "id": {"a": ["\udcff"]}}', "id/a/0"),
+    (r'{"prompt": "x", "\ud800": 1}', "key"),
+    (r'{"prompt": "x", "system": "\ud800"}', "system"),
+    (r'{"prompt": "x", "stop": ["\ud800"]}', "stop/0"),
+    (r'{"prompt": "x", "choice": ["a", "\ud800"]}', "choice/1"),
+    (r'{"prompt": "x", "schema": {"const": "\ud800"}}', "schema/const"),
+    (r'{"messages": [{"role": "user", "content": "\ud800"}]}', "messages/0/content"),
+    ('{"prompt": "x", "id": NaN}', "id is nan"),
+    ('{"prompt": "x", "id": [1e999]}', "id/0 is inf"),
+    ('{"prompt": "x", "schema": {"const": -Infinity}}', "schema/const is -inf"),
+    ('{"prompt": "x", "id": ' + "[" * 100_000, "no JSON"),
+]
+
+
+@pytest.mark.parametrize(("line", "place"), UNWRITABLE, ids=[place for _, place in UNWRITABLE])
+def test_what_is_no_text_or_no_number_costs_its_row_alone(line: str, place: str) -> None:
+    lines: list[str] = []
+    runner = BatchRunner(Starter(), StreamOutput(lines.append), lambda r: {"text": r.text}, n_parallel=2)
+    read = RowReader(GenerationParams()).read([b'{"prompt": "a"}', line.encode(), b'{"prompt": "b", "id": "c"}'])
+    runner.run(read)
+    before, bad, after = (json.loads(text.encode(), parse_constant=pytest.fail) for text in lines)
+    assert (before["text"], after["text"], after["id"]) == ("A", "B", "c")
+    assert (bad["index"], bad["id"], bad["error"]["code"]) == (1, None, 2)
+    assert bad["error"]["message"].startswith("line 2")
+    assert place in bad["error"]["message"]
+
+
+def test_a_row_with_a_fault_elsewhere_keeps_its_id() -> None:
+    (row,) = rows(r'{"raw": "\ud800", "id": "mine"}')
+    assert row.id == "mine"
 
 
 def rows(*lines: str, base: GenerationParams | None = None, **options: Any) -> list[Row]:
@@ -178,6 +274,60 @@ def test_a_row_refines_the_settings_of_the_command_line() -> None:
     assert (row.request.params.sampling.temperature, row.request.params.sampling.top_k) == (0.8, 7)
     assert (row.request.params.max_tokens, row.request.params.stop) == (9, ("a",))
     assert plain.request.params == base
+
+
+BASE = GenerationParams(
+    sampling=SamplingParams(temperature=0.1, xtc_probability=0.5, xtc_threshold=0.3, mirostat=2, seed=4, top_k=9),
+    max_tokens=5,
+    stop=("END",),
+    ignore_eos=True,
+    timeout_s=9,
+    on_overflow=OverflowPolicy.TRUNCATE_MIDDLE,
+    think=True,
+    think_budget=3,
+    constraint=ConstraintSpec("regex", "a"),
+)
+
+
+@pytest.mark.parametrize(
+    ("setting", "field"),
+    [
+        ('"on_overflow": "error"', "on_overflow"),
+        ('"on_overflow": null', "on_overflow"),
+        ('"ignore_eos": false', "ignore_eos"),
+        ('"think": null', "think"),
+        ('"think_budget": null', "think_budget"),
+        ('"stop": []', "stop"),
+        ('"stop": null', "stop"),
+        ('"timeout": null', "timeout_s"),
+        ('"max_tokens": null', "max_tokens"),
+        ('"max_tokens": -1', "max_tokens"),
+        ('"schema": null', "constraint"),
+        ('"temperature": 0.8', "temperature"),
+        ('"temperature": null', "temperature"),
+        ('"top_k": 40', "top_k"),
+        ('"seed": null', "seed"),
+        ('"xtc": 0', "xtc_probability"),
+        ('"xtc": null', "xtc_threshold"),
+        ('"mirostat": 0', "mirostat"),
+    ],
+)
+def test_what_a_row_names_wins_also_where_it_is_the_default(setting: str, field: str) -> None:
+    (row,) = rows(f'{{"prompt": "x", {setting}}}', base=BASE)
+    assert row.request is not None
+    params, default = row.request.params, GenerationParams()
+    holder, expected = (params, default) if hasattr(params, field) else (params.sampling, default.sampling)
+    assert getattr(holder, field) == getattr(expected, field)
+    assert params != BASE
+    (plain,) = rows('{"prompt": "x"}', base=BASE)
+    assert plain.request is not None
+    assert plain.request.params == BASE
+
+
+def test_a_row_that_names_no_system_prompt_with_null_has_none() -> None:
+    (row,) = rows('{"prompt": "x", "system": null}', system="be brief")
+    assert row.request is not None
+    assert [message.role for message in row.request.messages] == ["user"]
 
 
 def test_a_row_has_a_prompt_a_conversation_or_raw_text() -> None:
@@ -207,6 +357,12 @@ def test_a_row_has_a_prompt_a_conversation_or_raw_text() -> None:
         ('{"messages": [{"role": "robot", "content": "x"}]}', "role"),
         ('{"prompt": "x", "schema": {}, "regex": "a"}', "exclude"),
         ('{"prompt": "x", "choice": "a"}', "choice"),
+        ('{"prompt": "x", "system": 5}', "system is no text"),
+        ('{"prompt": "x", "system": ["a"]}', "system is no text"),
+        ('{"raw": "x", "system": "a"}', "system needs the chat template"),
+        ('{"messages": [{"role": "system", "content": "x"}], "system": "a"}', "of their own"),
+        ('{"messages": [{"role": "assistant", "content": "x", "reasoning": [1]}]}', "reasoning"),
+        ('{"prompt": "x", "batch_size": 5}', "whole batch"),
     ],
 )
 def test_a_row_that_makes_no_sense_says_why(line: str, word: str) -> None:

@@ -64,6 +64,12 @@ def test_a_constraint_in_a_file_is_refused(
         (["--choice", ""], "empty"),
         (["--grammar", "/nonexistent/g.gbnf"], "/nonexistent/g.gbnf"),
         (["--schema", '{"a":'], "--schema:1:6"),
+        (["--choice", "a\udcff"], "--choice: character 2 of 'a\\udcff' is the byte 0xff, which is no UTF-8"),
+        (["--regex", "\udcff"], "--regex: character 1 of '\\udcff' is the byte 0xff, which is no UTF-8"),
+        (["--schema", '{"const":"\udcff"}'], "--schema: character 11"),
+        (["--schema", r'{"const":"\ud800"}'], "--schema: at /const: character 1"),
+        (["--schema", '{"type":"string","minLength":1e18}'], "--schema: at /minLength: a length of 1e+18"),
+        (["--schema", '{"const":1e400}'], "--schema: at /const: 1e400"),
     ],
 )
 def test_a_constraint_in_a_flag_is_refused(flags: list[str], problem: str, capfd: pytest.CaptureFixture[str]) -> None:

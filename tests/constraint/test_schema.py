@@ -417,3 +417,28 @@ def test_no_number_is_rounded_over_a_bound_by_its_reader() -> None:
     assert not accepts({"type": "number", "not": {"type": "integer"}}, "50040003783090026.4")
     assert accepts({"type": "number", "exclusiveMaximum": 1}, "0.9999999999")
     assert accepts({"type": "number", "not": {"type": "integer"}}, "-12345.678")
+
+
+# What is no JSON, or no text
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ('{"const":NaN}', "at /const: NaN"),
+        ('{"const":1e400}', "at /const: 1e400"),
+        ('{"enum":[1,-1e999]}', "at /enum/1: -1e999"),
+        ('{"properties":{"a/b":{"maximum":Infinity}}}', "at /properties/a~1b/maximum: Infinity"),
+        ('{"examples":[[-Infinity]]}', "at /examples/0/0: -Infinity"),
+        ('{"const":' + "9" * 401 + "}", "at /const: 99999999999999999999... has 401 digits"),
+        ("NaN", "at (root): NaN"),
+        (r'{"const":"a\ud800"}', r"at /const: character 2 of 'a\ud800' is half of a surrogate pair"),
+        (r'{"properties":{"\ud800":{}}}', "at /properties: a name: character 1"),
+        (r'{"required":["\udfff"]}', "at /required/0: character 1"),
+        ('{"minLength":1e18}', "at /minLength: a length of 1e+18 characters"),
+        ('{"maxLength":4294967295}', "at /maxLength: a length of 4294967295 characters"),
+        ('{"not":{"type":"string","minLength":1e18}}', "/not/minLength: a length of 1e+18"),
+    ],
+)
+def test_numbers_and_texts_that_are_none_are_refused_with_their_place(schema: str, place: str) -> None:
+    assert place in refusal(schema)

@@ -8,11 +8,13 @@ built on the way).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
-from localrun.constraint.source_text import SourceText
+from localrun.constraint.source_text import SourceText, no_text
 from localrun.errors import ConstraintError
 
 MAX_NESTING = 200
@@ -156,11 +158,15 @@ def load(text: str, name: str) -> Document:
     if _nesting(text) > MAX_NESTING:
         raise ConstraintError(f"{name}: the schema is nested deeper than {MAX_NESTING}")
     try:
-        root = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_int=_integer)
+        root = json.loads(
+            text, object_pairs_hook=_no_duplicates, parse_constant=_Refused, parse_float=_number, parse_int=_integer
+        )
     except json.JSONDecodeError as error:
         raise source.error(error.pos, f"this is no JSON: {error.msg[:1].lower()}{error.msg[1:]}") from error
     except _Invalid as error:
         raise ConstraintError(f"{name}: {error}") from error
+    if found := _first_refused(root):
+        raise ConstraintError(f"{name}: at {found[0] or '(root)'}: {found[1]}")
     if not isinstance(root, dict | bool):
         kind = {list: "an array", str: "a string", type(None): "null"}.get(type(root), "a number")
         raise ConstraintError(f"{name}: a JSON Schema is an object, this is {kind}")
@@ -199,14 +205,43 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(text: str) -> Any:
-    raise _Invalid(f"{text} is no JSON")
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Stands for a number that JSON or we cannot hold, until its place in the document is known."""
+
+    text: str
+    problem: str = "is no JSON number"
+
+    def __str__(self) -> str:
+        return f"{self.text if len(self.text) <= 24 else self.text[:20] + '...'} {self.problem}"
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > 400:
-        raise _Invalid(f"the number {digits[:20]}... has {len(digits)} digits")
-    return int(digits)
+def _number(text: str) -> float | _Refused:
+    value = float(text)
+    return value if math.isfinite(value) else _Refused(text, "is beyond the numbers that can be computed with")
+
+
+def _integer(digits: str) -> int | _Refused:
+    return _Refused(digits, f"has {len(digits)} digits, too many for a number") if len(digits) > 400 else int(digits)
+
+
+def _first_refused(root: Any) -> tuple[str, str] | None:
+    """(JSON pointer, problem) of the first number that is none, or string that is no text; else None."""
+    todo = [(root, "")]
+    while todo:
+        here, pointer = todo.pop()
+        if isinstance(here, _Refused):
+            return pointer, str(here)
+        if isinstance(here, str) and (problem := no_text(here)):
+            return pointer, problem
+        if isinstance(here, dict):
+            for key, inner in here.items():
+                if problem := no_text(key):
+                    return pointer, f"a name: {problem}"
+                todo.append((inner, f"{pointer}/{escape(key)}"))
+        elif isinstance(here, list):
+            todo += ((inner, f"{pointer}/{number}") for number, inner in enumerate(here))
+    return None
 
 
 def _dialect(root: Schema, name: str) -> str:

@@ -14,6 +14,9 @@ from localrun.constraint.schema.formats import FORMATS, NUMBER_FORMATS
 from localrun.constraint.schema.keywords import Keyword, Reader, Shapes, join_all, others, union
 from localrun.constraint.schema.patterns import PatternError, parse_pattern
 
+MAX_LENGTH = 2**32 - 2
+"""Characters of a string that can be counted: llguidance counts repetitions in 32 bits."""
+
 _TYPES: dict[str, Shapes] = {
     "null": (Null(),),
     "boolean": (Bool(True), Bool(False)),
@@ -132,20 +135,26 @@ def _string(shape: Str) -> Shapes:
     return (*others(Str), shape)
 
 
+def _length(keyword: Keyword) -> int:
+    if keyword.value > MAX_LENGTH:
+        raise keyword.refuse(f"a length of {keyword.value!s:.24} characters is more than {MAX_LENGTH:,}")
+    return int(keyword.value)
+
+
 def _min_length(keyword: Keyword) -> Shapes:
-    return _string(Str(min_len=int(keyword.value)))
+    return _string(Str(min_len=_length(keyword)))
 
 
 def _shorter(keyword: Keyword) -> Shapes:
-    return (Str(max_len=int(keyword.value) - 1),) if keyword.value >= 1 else ()
+    return (Str(max_len=_length(keyword) - 1),) if keyword.value >= 1 else ()
 
 
 def _max_length(keyword: Keyword) -> Shapes:
-    return _string(Str(max_len=int(keyword.value)))
+    return _string(Str(max_len=_length(keyword)))
 
 
 def _longer(keyword: Keyword) -> Shapes:
-    return (Str(min_len=int(keyword.value) + 1),)
+    return (Str(min_len=_length(keyword) + 1),)
 
 
 def check_pattern(keyword: Keyword, pattern: str) -> str:
