@@ -16,6 +16,9 @@ from localrun.errors import UsageError
 KVType = Literal["f16", "q8_0", "q4_0"]
 ConstraintKind = Literal["json_schema", "gbnf", "regex", "choice"]
 
+_SMALLEST_CTX = 8
+"""Fewer tokens hold no prompt and answer, and leave nothing to shift."""
+
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc", "temperature")
 """Names of the samplers of the chain in their default order (the order of llama.cpp's `common_params_sampling`)."""
 
@@ -212,7 +215,7 @@ class EngineParams:
 
     def __post_init__(self) -> None:
         if self.n_ctx is not None:
-            _check("ctx", self.n_ctx, 1, 2**31 - 1)
+            _check("ctx", self.n_ctx, _SMALLEST_CTX, 2**31 - 1)
         _check("parallel", self.n_parallel, 1, 256)
         _check("batch", self.n_batch, 1, 2**20)
         _check("ubatch", self.n_ubatch, 1, 2**20)

@@ -267,6 +267,8 @@ def judge(result: Result, params: GenerationParams, *, strict: bool) -> None:
             f"{result.usage.completion_tokens:,} tokens",
             hint=f"raise {limits[result.finish]}",
         )
+    if not result.text and result.finish == "timeout":
+        raise IncompleteOutputError("the time limit ended the answer before its first word", hint="raise --timeout")
     if not result.text and result.finish != "stop_string" and params.max_tokens != 0:
         if result.usage.reasoning_tokens:
             raise InvalidOutputError(

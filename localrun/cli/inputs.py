@@ -7,6 +7,7 @@ mark is the only thing removed), and bytes that are no text are an error that sa
 from __future__ import annotations
 
 import select
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,9 @@ def read_text_file(path: Path) -> str:
 
 def _read_file(path: Path) -> tuple[bytes, str]:
     try:
+        mode = path.expanduser().stat().st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise InputError(f"{path} is a device", hint="a text comes from a file or a pipe")
         return path.expanduser().read_bytes(), str(path)
     except IsADirectoryError as error:
         raise InputError(f"{path} is a directory", hint="name the files in it") from error

@@ -13,27 +13,33 @@ import sys
 from types import FrameType
 from typing import Any
 
-from localrun.errors import LocalrunError
+from localrun.errors import InterruptedByUserError, LocalrunError
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_OUT_OF_MEMORY = 4
 EXIT_INTERRUPTED = 130
-EXIT_TERMINATED = 143
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: handled like Ctrl-C, with its own exit code."""
+    """SIGTERM or SIGHUP: handled like Ctrl-C, with an exit code of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and end the process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = _take_flag(arguments, "--debug")
-    _prepare_streams()
+    has_stdout = _prepare_streams()
     _prepare_signals()
     _prepare_logging(debug)
     code = run(arguments, debug=debug)
+    if code == 0 and not has_stdout:
+        _report("stdout is closed", None, debug=False)
+        code = EXIT_FAILURE
     _leave(code)
 
 
@@ -43,9 +49,11 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
         return _dispatch(arguments)
     except BrokenPipeError:
         return 0
-    except Terminated:
-        return EXIT_TERMINATED
+    except Terminated as terminated:
+        return terminated.exit_code
     except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except InterruptedByUserError:
         return EXIT_INTERRUPTED
     except LocalrunError as error:
         _report(error.message, error.hint, debug)
@@ -79,7 +87,10 @@ def _dispatch(arguments: list[str]) -> int:
         code = app(args=arguments, standalone_mode=False, prog_name="localrun")
     except typer.Exit as exit_:
         return exit_.exit_code
-    except typer.Abort:
+    except typer.Abort as abort:
+        # Typer's name for a KeyboardInterrupt, ours included.
+        if isinstance(reason := abort.__cause__ or abort.__context__, Terminated):
+            raise reason from None
         return EXIT_INTERRUPTED
     except typer.TyperException as error:
         return _usage_error(error, wanted)
@@ -131,11 +142,21 @@ def _take_flag(arguments: list[str], flag: str) -> bool:
     return True
 
 
-def _prepare_streams() -> None:
-    """stderr never fails on a character the locale does not have."""
+def _prepare_streams() -> bool:
+    """Streams that were closed become /dev/null, and none fails on a character the locale does not have.
+
+    Whether there is a stdout.
+    """
+    has_stdout = sys.stdout is not None
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    return has_stdout
 
 
 def _prepare_signals() -> None:
@@ -148,11 +169,13 @@ def _prepare_signals() -> None:
             os._exit(EXIT_INTERRUPTED)  # the second Ctrl-C waits for nobody
         raise KeyboardInterrupt
 
-    def on_terminate(_number: int, _frame: FrameType | None) -> None:
-        raise Terminated
+    def on_terminate(number: int, _frame: FrameType | None) -> None:
+        raise Terminated(number)
 
     signal.signal(signal.SIGINT, on_interrupt)
     signal.signal(signal.SIGTERM, on_terminate)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup stays in force
+        signal.signal(signal.SIGHUP, on_terminate)
 
 
 def _prepare_logging(debug: bool) -> None:

@@ -31,7 +31,7 @@ class Received:
 
 @contextmanager
 def stop_on_signal(stop: Callable[[], None]) -> Iterator[Received]:
-    """While it lasts, SIGINT and SIGTERM call `stop`; a second one ends the process at once."""
+    """While it lasts, SIGINT, SIGTERM and SIGHUP call `stop`; a second one ends the process at once."""
     received = Received()
     if threading.current_thread() is not threading.main_thread():
         yield received  # only the main thread hears signals
@@ -44,7 +44,10 @@ def stop_on_signal(stop: Callable[[], None]) -> Iterator[Received]:
         # In a thread: the handler may have interrupted code that holds the lock `stop` needs.
         threading.Thread(target=stop, name="localrun-stop", daemon=True).start()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    heard = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        heard.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield received
     finally:

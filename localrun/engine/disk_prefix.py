@@ -12,6 +12,7 @@ from localrun.engine.events import Diverged
 from localrun.engine.kv_store import KVStore
 from localrun.engine.ports import Backend
 from localrun.engine.sequence import Sequence
+from localrun.engine.slots import LEFT_TO_COMPUTE
 from localrun.errors import EngineError
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ class DiskPrefix:
         if not self._usable:
             return 0
         size, tokens = self._store.block_tokens, sequence.tokens
-        keys = self._store.keys(tokens[: len(tokens) - 1])
+        keys = self._store.keys(tokens[: max(0, len(tokens) - LEFT_TO_COMPUTE)])
         # With a window, the last cells of the prefix must be complete: the whole of it comes from the disk.
         first = 0 if self._backend.memory_kind == "window" else sequence.n_computed // size
         present = first + self._store.n_present(keys[first:])

@@ -91,7 +91,8 @@ class Scheduler:
             work = _work(sequence, row, min(sequence.pending, room), draft[: max(0, room - sequence.pending)])
             works.append(work)
             row += len(work.span.tokens)
-        room = min(self._n_batch - row, self._budget.tokens() if decoding else self._n_chunk)
+        chunk = min(self._n_chunk, self._budget.tokens()) if decoding else self._n_chunk
+        room = min(self._n_batch - row, chunk)
         for sequence in ordered:
             if room <= 0:
                 break

@@ -13,6 +13,11 @@ from localrun.engine.ports import Backend
 from localrun.engine.prefix_tree import Match, PrefixTree
 
 
+LEFT_TO_COMPUTE = 2
+"""Tokens of a prompt that are computed however much of it is known. One would do for the logits; but CPU kernels for one
+row round differently from those for many, and with two the logits are those of the whole prompt, bit for bit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A slot for a new sequence, with `n_cached` tokens of its prompt already in its memory."""
@@ -54,6 +59,8 @@ class Slots:
     def lease(self, tokens: Sequence[int]) -> Lease:
         """A slot for `tokens`; at least one token is left to compute. Call only while not `full`."""
         length, source = self._usable(tokens)
+        if self._n_running_max == 1:
+            return self._lease_alone(tokens, length, source)
         if source is not None and source in self._idle and length == len(self._tree.held(source)):
             del self._idle[source]
             self._running.add(source)
@@ -67,6 +74,25 @@ class Slots:
         self._tree.set(slot, tokens[:length])
         self._running.add(slot)
         return Lease(slot, length)
+
+    def _lease_alone(self, tokens: Sequence[int], length: int, source: int | None) -> Lease:
+        """The only sequence has the memory to itself: the found prefix is cut to size, everything else goes.
+
+        So its cells lie as in a fresh memory, and its logits are those of a cold run bit for bit: kernels add up in
+        the order of cells. What is dropped here is on disk, if there is a disk cache.
+        """
+        for slot in [slot for slot in self._idle if slot != source]:
+            del self._idle[slot]
+            self._drop(slot)
+        if source is None:
+            source = self._free.pop()
+        else:
+            del self._idle[source]
+            if length < len(self._tree.held(source)):
+                self._backend.remove(source, length, -1)
+        self._tree.set(source, tokens[:length])
+        self._running.add(source)
+        return Lease(source, length)
 
     def record(self, slot: int, tokens: Sequence[int]) -> None:
         """`slot` has `tokens` in its memory now: others may share them."""
@@ -101,10 +127,11 @@ class Slots:
     def _usable(self, tokens: Sequence[int]) -> tuple[int, int | None]:
         """The longest prefix that can really be continued, and the slot that has it."""
         match = self._tree.match(tokens)
-        length = min(match.length, len(tokens) - 1)
+        kind = self._backend.memory_kind
+        # A running state cannot step back: it is continued from exactly where it is.
+        length = min(match.length, len(tokens) - (1 if kind == "state" else LEFT_TO_COMPUTE))
         if length <= 0:
             return 0, None
-        kind = self._backend.memory_kind
         for slot in self._by_preference(match, length):
             held = len(self._tree.held(slot))
             if kind == "state" and (held != length or slot not in self._idle):

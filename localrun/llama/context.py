@@ -160,7 +160,8 @@ class LlamaContext:
 
     @property
     def n_batch(self) -> int:
-        return self.options.n_batch
+        # A context smaller than a batch takes smaller batches only (and asserts otherwise).
+        return min(self.options.n_batch, int(self._lib.llama_n_batch(self.handle)))
 
     @property
     def n_seq_max(self) -> int:

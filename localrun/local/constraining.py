@@ -29,14 +29,21 @@ class Vocabularies:
         self._table = table
         self._lock = threading.Lock()
         self._prepared: Future[PreparedVocabulary] | None = None
+        self._thread: threading.Thread | None = None
 
     def prepared(self) -> Future[PreparedVocabulary]:
         """The tables, now or soon. Starts to build them."""
         with self._lock:
             if self._prepared is None:
                 self._prepared = Future()
-                threading.Thread(target=self._prepare, name="localrun-vocabulary", daemon=True).start()
+                self._thread = threading.Thread(target=self._prepare, name="localrun-vocabulary", daemon=True)
+                self._thread.start()
             return self._prepared
+
+    def close(self) -> None:
+        """Wait until nobody reads the vocabulary any more: it is freed with the model. Idempotent."""
+        if self._thread is not None:
+            self._thread.join()
 
     def _prepare(self) -> None:
         from localrun.constraint import prepare

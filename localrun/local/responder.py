@@ -43,6 +43,7 @@ from localrun.responder import Event, ModelIdentity, ModelInfo, Request, Warning
 if TYPE_CHECKING:
     from localrun.catalog import ModelFile, Progress
     from localrun.chat.template import ChatTemplate
+    from localrun.constraint.compiled import PreparedVocabulary
 
 _FIRST_ANSWER = 512
 """Tokens that memory is taken for when a request has no limit; the context grows when an answer is longer."""
@@ -72,6 +73,7 @@ class LocalResponder:
         self._worker: EngineWorker | None = None
         self._context: LlamaContext | None = None
         self._disk: DiskPrefix | None = None
+        self._vocabularies: Vocabularies | None = None
         self._engine: Engine | None = None
         self._draft: DraftModel | None = None
         # Made early: its first look at the load spans the time it takes to load the model.
@@ -127,6 +129,8 @@ class LocalResponder:
             self._worker.close()
         if self._disk is not None:
             self._disk.close()
+        if self._vocabularies is not None:
+            self._vocabularies.close()
         if self._draft is not None:
             self._draft.close()
         if self._context is not None:
@@ -148,7 +152,7 @@ class LocalResponder:
         checked = checked_constraint(request.params.constraint)
         self._prompts.render(request)  # beside the loading: a template's refusal is told before a weight is needed
         loaded = self.wait_loaded()
-        constraint = RequestConstraint(checked, self._vocabularies.prepared()) if checked is not None else None
+        constraint = RequestConstraint(checked, self._tables(loaded)) if checked is not None else None
         if constraint is not None and self._params.n_parallel > 1:
             constraint.compile_now()  # in the caller's thread: other answers must not wait for a large schema
         encoded = self.encode(request)
@@ -178,15 +182,18 @@ class LocalResponder:
         worker.submit(sequence)
         return answer
 
+    def _tables(self, loaded: Loaded) -> Future[PreparedVocabulary]:
+        """What masks need of the vocabulary, now or soon."""
+        with self._lock:
+            if self._vocabularies is None:
+                self._vocabularies = Vocabularies(loaded.model.vocabulary)
+        return self._vocabularies.prepared()
+
     def wait_loaded(self) -> Loaded:
         """The model, when it is there. Raises what loading raised, and `EngineError` after `close`."""
         if self._closed:
             raise EngineError("the model is closed", hint="load it again")
         return self._loaded.result()
-
-    @cached_property
-    def _vocabularies(self) -> Vocabularies:
-        return Vocabularies(self.wait_loaded().model.vocabulary)
 
     @property
     def cache_problems(self) -> list[str]:

@@ -56,13 +56,13 @@ def test_a_second_run_reuses_the_prefix_and_says_the_same(kind: str) -> None:
         assert listener.text == alone(document + question, None, **options)
 
 
-def test_an_identical_prompt_computes_one_token_again_and_no_more() -> None:
+def test_an_identical_prompt_computes_two_tokens_again_and_no_more() -> None:
     backend = FakeBackend()
     engine = Engine(backend, n_parallel=1)
     for _ in range(2):
         sequence, listener = make(b"the very same prompt")
         run(engine, sequence)
-    assert listener.finished.n_cached_ram == len(b"the very same prompt") - 1
+    assert listener.finished.n_cached_ram == len(b"the very same prompt") - 2
     assert listener.text == alone(b"the very same prompt")
 
 
@@ -72,7 +72,7 @@ def test_a_prompt_that_is_a_prefix_of_a_cached_one_says_what_it_says_cold() -> N
     sequence, listener = make(b"one two")
     run(engine, sequence)
     assert listener.text == alone(b"one two")
-    assert listener.finished.n_cached_ram == len(b"one two") - 1
+    assert listener.finished.n_cached_ram == len(b"one two") - 2
 
 
 def test_a_conversation_continues_without_computing_its_history_again() -> None:
