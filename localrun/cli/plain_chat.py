@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -26,7 +26,7 @@ from localrun.chat.conversation import (
 from localrun.chat.conversation.commands import as_message, parse
 from localrun.chat.conversation.meter import finish_words, meter_words, visible
 from localrun.cli.plain_commands import PlainCommands
-from localrun.errors import LocalrunError, UsageError
+from localrun.errors import LocalrunError, OutputWriteError, UsageError
 from localrun.responder import Done, ReasoningPiece, Responder, TextPiece, WarningRaised
 from localrun.store import Attachment
 
@@ -50,6 +50,16 @@ class Streams:
     @property
     def person_reads(self) -> bool:
         return self.stdout.isatty()
+
+
+@contextmanager
+def closed_after(events: Iterator[ConversationEvent]) -> Iterator[None]:
+    """Close a generator at the end of the block, and not when it happens to be collected."""
+    try:
+        yield
+    finally:
+        if isinstance(events, Generator):
+            events.close()
 
 
 class PlainChat(PlainCommands):
@@ -171,8 +181,9 @@ class PlainChat(PlainCommands):
         return _ANSWERS.get(answer[:1])
 
     def stream(self, events: Iterator[ConversationEvent]) -> None:
+        """Show an answer. Whatever ends it, it is closed here, while there still is a store to save it in."""
         thinking = False
-        with self._stoppable():
+        with closed_after(events), self._stoppable():
             for event in events:
                 if isinstance(event, ReasoningPiece) and not thinking:
                     thinking = True
@@ -201,11 +212,19 @@ class PlainChat(PlainCommands):
             self.say(f"({node.text})")
 
     def _write(self, text: str) -> None:
-        """An answer's text on stdout; for a person's terminal, without what would drive the terminal."""
+        """An answer's text on stdout; for a person's terminal, without what would drive the terminal.
+
+        Raises `OutputWriteError`; a closed pipe stays one.
+        """
         if self._streams.person_reads:
             text = visible(text)
-        self._streams.stdout.write(text)
-        self._streams.stdout.flush()
+        try:
+            self._streams.stdout.write(text)
+            self._streams.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputWriteError(f"the output could not be written: {error.strerror}") from error
         if text:
             self._mid_line = not text.endswith("\n")
 
