@@ -32,7 +32,7 @@ from localrun.cli.output import (
 )
 from localrun.cli.settings import load_config
 from localrun.cli.signals import stop_on_signal
-from localrun.errors import IncompleteOutputError, InvalidOutputError, StrictError, UsageError
+from localrun.errors import IncompleteOutputError, InterruptedByUserError, InvalidOutputError, StrictError, UsageError
 from localrun.responder import Done, Request, Responder, Result, WarningRaised
 
 if TYPE_CHECKING:
@@ -161,7 +161,10 @@ def generate(
             responder = chat
         writer = _writer(json_output=json_output, events=events, extract=extract, quiet=quiet)
         with stop_on_signal(responder.stop) as received:
-            result = _answer(responder, request, writer, strict=is_strict)
+            try:
+                result = _answer(responder, request, writer, strict=is_strict)
+            except InterruptedByUserError:  # while the model was loading: there is nothing to show
+                return received.exit_code
         if stats:
             write_stderr(stats_lines(result))
         if result.finish == "interrupted":

@@ -86,11 +86,11 @@ def _dispatch(arguments: list[str]) -> int:
     try:
         code = app(args=arguments, standalone_mode=False, prog_name="localrun")
     except typer.Exit as exit_:
+        # Typer turns every KeyboardInterrupt into an exit with 130, ours included.
+        if isinstance(exit_.__cause__, Terminated):
+            raise exit_.__cause__ from None
         return exit_.exit_code
-    except typer.Abort as abort:
-        # Typer's name for a KeyboardInterrupt, ours included.
-        if isinstance(reason := abort.__cause__ or abort.__context__, Terminated):
-            raise reason from None
+    except typer.Abort:
         return EXIT_INTERRUPTED
     except typer.TyperException as error:
         return _usage_error(error, wanted)
