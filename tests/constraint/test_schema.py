@@ -442,3 +442,10 @@ def test_no_number_is_rounded_over_a_bound_by_its_reader() -> None:
 )
 def test_numbers_and_texts_that_are_none_are_refused_with_their_place(schema: str, place: str) -> None:
     assert place in refusal(schema)
+
+
+@pytest.mark.parametrize("output", ["NaN", "-Infinity", "1e999", "[-1E400]", "9" * 5000])
+@pytest.mark.parametrize("schema", [{}, {"multipleOf": 0.01}])
+def test_an_output_with_a_number_that_is_none_is_invalid(output: str, schema: Any) -> None:
+    with pytest.raises(InvalidOutputError, match="number"):
+        checked(schema).grammar.validate(output)

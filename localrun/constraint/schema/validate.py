@@ -7,6 +7,7 @@ original schema, with formats checked and multiples computed exactly.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from localrun.constraint.schema.document import DRAFT_7, Document, escape
 from localrun.constraint.schema.expr import exact
 from localrun.errors import InvalidOutputError
+
+_MAX_DIGITS = 4000  # Python reads whole numbers of at most 4,300 digits
 
 
 def _exact_multiple_of(validator: Any, divisor: float, instance: Any, schema: Any) -> Iterator[Any]:
@@ -34,10 +37,12 @@ class FinalCheck:
     def __call__(self, text: str) -> None:
         """Raise `InvalidOutputError` with the place and the reason if `text` does not satisfy the schema."""
         try:
-            value = json.loads(text)
+            value = json.loads(text, parse_constant=_no_number, parse_float=_number, parse_int=_integer)
             fault = self._first_fault(value)
         except json.JSONDecodeError as error:
             raise InvalidOutputError(f"the output is no JSON: {error}") from error
+        except _NumberError as error:
+            raise InvalidOutputError(f"the output is no JSON that can be read: {error}") from error
         except RecursionError as error:
             raise InvalidOutputError("the output is nested too deep to be validated") from error
         if fault is not None:
@@ -59,3 +64,24 @@ class FinalCheck:
         strict = validators.extend(base, {"multipleOf": _exact_multiple_of})  # type: ignore[no-untyped-call]
         # An empty registry: nothing but the document itself can be referred to, so nothing is fetched.
         return strict(self._document.root, registry=Registry(), format_checker=base.FORMAT_CHECKER)
+
+
+class _NumberError(Exception):
+    """What stands for a number is none, or none that can be computed with."""
+
+
+def _no_number(text: str) -> Any:
+    raise _NumberError(f"{text} is no JSON number")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise _NumberError(f"the number {text[:24]} is too large")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise _NumberError(f"a number has {len(digits):,} digits")
+    return int(digits)
