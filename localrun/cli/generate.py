@@ -202,8 +202,9 @@ def _batch(
     *,
     stats: bool,
 ) -> int:
-    from localrun.cli.batch import run_batch
+    from localrun.cli.batch import check_files, run_batch
 
+    check_files(source, resume)
     name = config.get("model")
     texts = [*(read_text_file(path).rstrip("\n") for path in files), *([prompt] if prompt else [])]
     _check(params.constraint)

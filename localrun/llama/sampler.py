@@ -52,6 +52,11 @@ class SamplerChain:
         if math.isnan(pointer[0]) or (self._unseen and self._poisoned(pointer)):
             raise NonFiniteLogitsError(_NON_FINITE)
         token = int(self._lib.llama_sampler_sample(self._chain, self._context.handle, row))
+        if 0 <= token < self._n_vocab and pointer[token] == -math.inf:
+            raise EngineError(
+                "no token is left to choose: all that the constraint allows are banned",
+                hint="--logit-bias and --ignore-eos ban tokens",
+            )
         if not 0 <= token < self._n_vocab or not math.isfinite(pointer[token]):
             raise NonFiniteLogitsError(_NON_FINITE)
         if token in self._banned:
