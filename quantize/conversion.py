@@ -18,8 +18,15 @@ from quantize import pipeline
 from quantize.base import base_file, base_plan
 from quantize.blocks import ColumnWeights, PlainSearch
 from quantize.cores import available_cores, free_cores
-from quantize.destination import check_destination, default_output, fingerprint, source_files
-from quantize.errors import DestinationError, QuantizeError, RecipeError
+from quantize.destination import (
+    check_destination,
+    check_output_name,
+    check_report_names,
+    default_output,
+    fingerprint,
+    source_files,
+)
+from quantize.errors import QuantizeError, RecipeError
 from quantize.importance import ImportanceMatrix, MatrixColumns, read_matrix, write_matrix
 from quantize.importance.texts import from_file
 from quantize.model import MetadataValue, Model
@@ -37,7 +44,10 @@ class Conversion:
     """One conversion, prepared: the model is open and the plan is made, no weight has been read."""
 
     def __init__(self, source: Path, output: Path | None, settings: Settings) -> None:
-        """Raises SourceError, RecipeError: see `convert`."""
+        """Raises SourceError, RecipeError, DestinationError: see `convert`."""
+        if output is not None:
+            check_output_name(output)
+        check_report_names(settings.report_files)
         self.source = source
         self.settings = settings
         self.threads = settings.threads or available_cores()
@@ -55,7 +65,7 @@ class Conversion:
         if mix is None and (overrides or settings.pure):
             raise RecipeError("copy changes no types", hint="drop --tensor and --pure, or choose another --type")
         self.recipe = Recipe(mix, overrides, settings.pure)
-        self.output = output or default_output(source, self.recipe.name, name=settings.name)
+        self.output = default_output(source, self.recipe.name, name=settings.name) if output is None else output
         self.split = parse_size(settings.split) if settings.split is not None else None
         self._matrix = self._given_matrix()
         self.collects_matrix = self._matrix is None and str(settings.imatrix) == "auto" and self._would_use_matrix()
@@ -77,13 +87,22 @@ class Conversion:
         if self._checked:
             return
         self._checked = True
-        extra = base_plan(self.model, self.output).size if self._needs_base_file() else 0
-        for path in (self.settings.save_imatrix, *self.settings.report_files):
-            if path is not None and not path.resolve().parent.is_dir():
-                raise DestinationError(f"there is no folder {path.resolve().parent}", hint="make it first")
         if self.settings.calibration is not None:
             from_file(self.settings.calibration)  # raises what is wrong with it now, not after minutes
-        self.warnings += check_destination(self.source, self.plan, extra_bytes=extra)
+        settings = self.settings
+        beside = [("--report", path) for path in settings.report_files]
+        if settings.save_imatrix is not None:
+            beside.append(("--save-imatrix", settings.save_imatrix))
+        inputs = [] if settings.calibration is None else [settings.calibration]
+        if str(settings.imatrix) not in {"auto", "off"}:
+            inputs.append(Path(settings.imatrix))
+        self.warnings += check_destination(
+            self.source,
+            self.plan,
+            base=base_plan(self.model, self.output) if self._needs_base_file() else None,
+            beside=beside,
+            inputs=inputs,
+        )
 
     def run(self, progress: ProgressCallback | None = None) -> Result:
         """Do everything. Raises what `convert` says."""

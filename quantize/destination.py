@@ -1,6 +1,7 @@
 """Checks of the output before anything is written: never the source, in a folder that is there, on a disk with room.
 
-Knows paths and the file system. Invariant: a run that passes these checks cannot destroy its own source.
+Knows paths and the file system. Invariant: a run that passes these checks cannot destroy what it reads, nor anything
+that is no plain file of the name it was given.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from quantize.errors import DestinationError, NoSpaceError
+from quantize.journal import is_journal, journal_path
 from quantize.plan import Plan
 from quantize.writer import partial_path
+
+REPORT_SUFFIXES = (".json", ".html", ".htm")
 
 _SHARD = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
 _TYPE_SUFFIX = re.compile(r"[-._](?:f32|f16|bf16|(?:i?q|tq)\d[a-z0-9_]*|mxfp4(?:_moe)?)$", re.IGNORECASE)
@@ -36,35 +41,127 @@ def default_output(source: Path, recipe: str, *, name: str | None = None) -> Pat
     return Path(f"{_TYPE_SUFFIX.sub('', stem)}-{recipe.upper()}.gguf")
 
 
-def check_destination(source: Path, plan: Plan, *, extra_bytes: int = 0) -> list[str]:
+def check_output_name(path: Path) -> None:
+    """Refuse what names no file at all, such as an empty text. Raises DestinationError."""
+    if not path.name:
+        raise DestinationError(f"-o '{path}' is no name of a file", hint="for example -o model.gguf")
+
+
+def check_report_names(paths: Iterable[Path]) -> None:
+    """Refuse reports of a kind that is not known by its ending. Raises DestinationError."""
+    for path in paths:
+        if path.suffix.lower() not in REPORT_SUFFIXES:
+            raise DestinationError(f"--report '{path}' is neither .json nor .html", hint="for example report.html")
+
+
+def check_destination(
+    source: Path,
+    plan: Plan,
+    *,
+    base: Plan | None = None,
+    beside: Sequence[tuple[str, Path]] = (),
+    inputs: Sequence[Path] = (),
+) -> list[str]:
     """Refuse what would fail or destroy the source later. Returns warnings.
 
     Args:
-        extra_bytes: room for temporary files beside the output.
+        base: the temporary model beside the output, where there is one.
+        beside: other files that will be written, each with the flag that names it.
+        inputs: other files that will be read.
 
     Raises:
-        DestinationError: the output is the source, or is no place to write to.
+        DestinationError: the output is something that is read, or is no place to write to.
         NoSpaceError: the disk is too small.
     """
     folder = plan.files[0].path.resolve().parent
-    if not folder.is_dir():
-        raise DestinationError(f"there is no folder {folder}", hint="make it first, or choose another with -o")
-    if not os.access(folder, os.W_OK):
-        raise DestinationError(f"the folder {folder} cannot be written", hint="choose another with -o")
-    sources = {_identity(path): path for path in source_files(source)}
-    warnings = []
-    for file in plan.files:
-        for path in (file.path, partial_path(file.path)):
-            if path.exists() and _identity(path) in sources:
+    _check_folder(folder, "-o")
+    read = [*source_files(source), *inputs]
+    known = {_identity(path): path for path in read if path.exists()}
+    written: dict[object, Path] = {}
+    for flag, path in [("-o", file.path) for file in plan.files] + list(beside):
+        _check_folder(path.resolve().parent, flag)
+        if not path.name:
+            raise DestinationError(f"{flag} '{path}' is no name of a file", hint=f"choose another with {flag}")
+        # A partial file is written over as the output itself is.
+        for target in (path, partial_path(path)) if flag == "-o" else (path,):
+            identity = _identity(target)
+            if identity in known:
+                what = "the source" if known[identity] in read[: len(read) - len(inputs)] else "read as"
                 raise DestinationError(
-                    f"the output {path} is the source {sources[_identity(path)]}", hint="choose another name with -o"
+                    f"the output {target} is {what} {known[identity]}", hint=f"choose another name with {flag}"
                 )
-        if file.path.is_dir():
-            raise DestinationError(f"{file.path} is a folder", hint="-o wants the name of a file")
-        if file.path.exists():
-            warnings.append(f"{file.path} exists and will be replaced when the new file is complete")
-    _check_space(folder, plan, extra_bytes)
-    return warnings
+            if identity in written:
+                raise DestinationError(
+                    f"{flag} {target} is {written[identity]}, which is written too", hint="choose another name"
+                )
+            written[identity] = target
+        _check_replaceable(path, flag)
+    _check_partial(plan)
+    if base is not None:
+        _check_base(base)
+    _check_space(folder, plan, 0 if base is None else base.size)
+    return [
+        f"{file.path} exists and will be replaced when the new file is complete"
+        for file in plan.files
+        if file.path.exists()
+    ]
+
+
+def _check_folder(folder: Path, flag: str) -> None:
+    if not folder.is_dir():
+        raise DestinationError(f"there is no folder {folder}", hint=f"make it first, or choose another with {flag}")
+    if not os.access(folder, os.W_OK):
+        raise DestinationError(f"the folder {folder} cannot be written", hint=f"choose another with {flag}")
+
+
+def _check_replaceable(path: Path, flag: str) -> None:
+    """Refuse what a rename would put out of the world: a device such as /dev/null, a pipe, a socket."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DestinationError(
+            f"cannot write {path}: {error.strerror}", hint=f"choose another name with {flag}"
+        ) from error
+    if stat.S_ISDIR(mode):
+        raise DestinationError(f"{path} is a folder", hint=f"{flag} wants the name of a file")
+    if not stat.S_ISREG(mode):
+        raise DestinationError(f"{path} is no regular file", hint=f"{flag} wants the name of a file on a disk")
+
+
+def _check_partial(plan: Plan) -> None:
+    """Refuse to write over unfinished files that no run of ours left: those have our journal beside them."""
+    journal = journal_path(partial_path(plan.files[0].path))
+    if os.path.lexists(journal) and not is_journal(journal):
+        raise _strange(journal)
+    for file in plan.files:
+        partial = partial_path(file.path)
+        if os.path.lexists(partial) and (not _is_plain(partial) or not journal.exists()):
+            raise _strange(partial)
+
+
+def _check_base(base: Plan) -> None:
+    """The same for the temporary model: one that a killed run left behind begins as the new one will."""
+    _check_partial(base)
+    for file in base.files:
+        if not os.path.lexists(file.path):
+            continue
+        if not _is_plain(file.path):
+            raise _strange(file.path)
+        with file.path.open("rb") as stream:
+            if stream.read(len(file.header)) != file.header:
+                raise _strange(file.path)
+
+
+def _strange(path: Path) -> DestinationError:
+    return DestinationError(
+        f"{path} is in the way: it is not from an unfinished run", hint="move it away, or choose another name with -o"
+    )
+
+
+def _is_plain(path: Path) -> bool:
+    return stat.S_ISREG(os.lstat(path).st_mode)
 
 
 def _check_space(folder: Path, plan: Plan, extra_bytes: int) -> None:
@@ -85,8 +182,12 @@ def _allocated(path: Path) -> int:
         return 0
 
 
-def _identity(path: Path) -> tuple[int, int]:
-    status = os.stat(path)
+def _identity(path: Path) -> object:
+    """Equal for two names of one file, by link too; for a file that is not there, its place."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return path.resolve()
     return status.st_dev, status.st_ino
 
 

@@ -8,12 +8,15 @@ was cut short is ignored. The lock on the file keeps a second run of the same ou
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from pathlib import Path
 
 from quantize.errors import DestinationError
 
 _FORMAT = 1
+_MARK = "localrun-quantize-journal"
 
 
 class Journal:
@@ -40,7 +43,7 @@ class Journal:
         except DestinationError:
             self._file.close()
             raise
-        header = json.dumps({"localrun-quantize-journal": _FORMAT, "fingerprint": fingerprint})
+        header = json.dumps({_MARK: _FORMAT, "fingerprint": fingerprint})
         self._header = header
         found = self._read(header)
         self.done = found or set()
@@ -90,3 +93,12 @@ class Journal:
 
 def journal_path(partial: Path) -> Path:
     return partial.with_name(partial.name + ".journal")
+
+
+def is_journal(path: Path) -> bool:
+    """Whether a run of ours made this file. An empty one counts: the run ended before its first line."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        return False
+    with path.open("rb") as file:
+        head = file.read(64)
+    return not head or head.startswith(f'{{"{_MARK}"'.encode())

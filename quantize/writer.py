@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 import numpy as np
 from gguf.constants import GGMLQuantizationType, GGUFValueType
@@ -129,8 +130,10 @@ class PartialFile:
         self.final = final
         self.path = partial_path(final)
         self.size = size
+        # A link of this name would lead to somebody's file.
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+            self._fd = os.open(self.path, flags, 0o644)
         except OSError as error:
             raise _destination_error(final, error) from error
         self.was_complete_size = os.fstat(self._fd).st_size == size
@@ -186,6 +189,21 @@ class PartialFile:
 
 def partial_path(final: Path) -> Path:
     return final.with_name(final.name + ".part")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` when the block ends well, and is removed when it does not.
+
+    Raises OSError. Its name is drawn, so that no other file is written over.
+    """
+    scratch = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
+    try:
+        with open(scratch, "xb") as file:
+            yield file
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def _reserve(fd: int, size: int) -> None:

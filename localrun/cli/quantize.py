@@ -69,6 +69,7 @@ def quantize(
     """
     _refuse_what_is_not_there(size, bpw, effort)
     _check_flags(type_, report, no_report=no_report, dry_run=dry_run)
+    _check_names(source, output, report)
     path, name = _local_source(source, offline=offline, quiet=quiet)
     with _mapped_errors():
         from quantize.conversion import Conversion
@@ -80,7 +81,7 @@ def quantize(
             pure=pure,
             prune_layers=prune_layers,
             split=split,
-            imatrix=imatrix or ("off" if effort == "fast" else "auto"),
+            imatrix=("off" if effort == "fast" else "auto") if imatrix is None else imatrix,
             exact=effort == "fast",
             calibration=calibration,
             save_imatrix=save_imatrix,
@@ -136,6 +137,22 @@ def _check_flags(type_: str | None, report: list[Path] | None, *, no_report: boo
         raise UsageError("no --type is given", hint="for example --type q4_k_m, or q8_0 for nearly no loss")
     if report and (no_report or dry_run):
         raise UsageError("--report needs a report", hint=f"drop {'--no-report' if no_report else '--dry-run'}")
+
+
+def _check_names(source: str, output: Path | None, report: list[Path] | None) -> None:
+    """Refuse names that cannot be meant before anything is fetched."""
+    from localrun.errors import UsageError
+
+    if not source:
+        raise UsageError("the source is an empty name", hint="a checkpoint folder, a hub id, or a GGUF model")
+    if output is None and not report:
+        return
+    with _mapped_errors():
+        from quantize.destination import check_output_name, check_report_names
+
+        if output is not None:
+            check_output_name(output)
+        check_report_names(report or ())
 
 
 def _refuse_what_is_not_there(size: str | None, bpw: float | None, effort: str) -> None:

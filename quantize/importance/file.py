@@ -18,7 +18,7 @@ from gguf.constants import GGMLQuantizationType, GGUFValueType
 from quantize.errors import DestinationError, SourceError
 from quantize.importance.matrix import Entry, ImportanceMatrix
 from quantize.model import MetadataValue
-from quantize.writer import DEFAULT_ALIGNMENT, TensorInfo, align, encode_header
+from quantize.writer import DEFAULT_ALIGNMENT, TensorInfo, align, encode_header, replacing
 
 _MAX_NAME = 1 << 16
 _WANTED = "--imatrix takes auto, off or a file"
@@ -46,16 +46,13 @@ def write_matrix(matrix: ImportanceMatrix, path: Path) -> None:
             infos.append(TensorInfo(name + suffix, values.shape, GGMLQuantizationType.F32, position))
             arrays.append(np.ascontiguousarray(values, dtype="<f4"))
             position = align(position + values.size * 4, DEFAULT_ALIGNMENT)
-    part = path.with_name(path.name + ".part")
     try:
-        with open(part, "wb") as file:
+        with replacing(path) as file:
             file.write(encode_header(metadata, infos, DEFAULT_ALIGNMENT))
             for values in arrays:
                 file.write(values.tobytes())
                 file.write(bytes(align(values.nbytes, DEFAULT_ALIGNMENT) - values.nbytes))
-        os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise DestinationError(
             f"cannot write {path}: {error.strerror}", hint="check the folder and the disk"
         ) from error

@@ -19,6 +19,7 @@ from gguf.constants import GGUFValueType
 from quantize.errors import DestinationError
 from quantize.model import MetadataValue
 from quantize.progress import ProgressCallback
+from quantize.writer import replacing
 
 if TYPE_CHECKING:
     from quantize.plan import Plan, PlannedFile
@@ -185,7 +186,7 @@ def measure(
 
 
 def write_reports(report: QualityReport, files: Sequence[Path]) -> None:
-    """Write the report as `.json` or `.html`, by the ending of each file.
+    """Write the report as `.json` or `.html`, by the ending of each file; each complete or not at all.
 
     Raises:
         DestinationError: a file cannot be written.
@@ -198,7 +199,8 @@ def write_reports(report: QualityReport, files: Sequence[Path]) -> None:
         else:
             text = json.dumps(report.as_json(), indent=1) + "\n"
         try:
-            path.write_text(text, encoding="utf-8")
+            with replacing(path) as file:
+                file.write(text.encode())
         except OSError as error:
             raise DestinationError(f"cannot write {path}: {error.strerror}", hint="choose another --report") from error
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +112,16 @@ def test_strict_makes_substitutions_an_error(source: Path, tmp_path: Path, capsy
         (["-t", "q4_0", "--calibration", "none.txt"], 2, "cannot read none.txt"),
         (["-t", "q4_0", "--dry-run", "--report", "r.json"], 2, "--report needs a report"),
         (["-t", "q4_0", "--threads", "0"], 2, "threads"),
+        (["-t", "q4_0", "-o", ""], 2, "is no name of a file"),
+        (["-t", "q4_0", "-o", "."], 2, "is no name of a file"),
+        (["-t", "q4_0", "-o", ".."], 2, "is a folder"),
+        (["-t", "q4_0", "--imatrix", ""], 2, "cannot read"),
+        (["-t", "q4_0", "--report", "r.txt"], 2, "--report 'r.txt' is neither .json nor .html"),
+        (["-t", "q4_0", "--report", "r.json", "--report", "report"], 2, "--report 'report' is neither"),
+        (["-t", "q4_0", "--report", ""], 2, "is neither .json nor .html"),
+        (["-t", "q4_0", "--report", "absent/r.json"], 2, "no folder"),
+        (["-t", "q4_0", "--report", "r.json", "-o", "r.json"], 2, "which is written too"),
+        (["-t", "q4_0", "--report", "r.json", "--report", "./r.json"], 2, "which is written too"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_leaves_nothing(
@@ -137,6 +149,39 @@ def test_the_source_is_never_overwritten(source: Path, tmp_path: Path, capsys: C
     assert quantize(source, "-o", "link.gguf", "-t", "q8_0", "--no-report") == 2
     assert "is the source" in capsys.readouterr().err
     assert hashlib.sha256(source.read_bytes()).hexdigest() == before
+
+
+def test_an_empty_name_of_a_source_is_no_folder(tmp_path: Path, capsys: Capture) -> None:
+    assert quantize("", "-t", "q4_0") == 2
+    assert "the source is an empty name" in capsys.readouterr().err
+
+
+def test_a_pipe_is_never_replaced_by_a_file(source: Path, tmp_path: Path, capsys: Capture) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    (tmp_path / "link.json").symlink_to(pipe)
+    for name in ("pipe.json", "link.json"):
+        for arguments in (["-o", name, "--no-report"], ["-o", "o.gguf", "--report", name]):
+            assert quantize(source, "-t", "q8_0", *arguments) == 2
+            assert f"{name} is no regular file" in capsys.readouterr().err
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "pipe.json"]
+
+
+@pytest.mark.parametrize("link", ["itself", "symbolic", "hard"])
+def test_a_report_never_lands_on_the_source(source: Path, tmp_path: Path, capsys: Capture, link: str) -> None:
+    model = tmp_path / "model.json"
+    model.write_bytes(source.read_bytes())
+    report = tmp_path / ("model.json" if link == "itself" else "r.json")
+    if link == "symbolic":
+        report.symlink_to(model)
+    elif link == "hard":
+        os.link(model, report)
+    before = model.read_bytes()
+    assert quantize(model, "-o", "o.gguf", "-t", "q8_0", "--report", report) == 2
+    assert "is the source" in capsys.readouterr().err
+    assert model.read_bytes() == before
+    assert not (tmp_path / "o.gguf").exists()
 
 
 def test_a_source_that_is_no_model_is_refused(tmp_path: Path, capsys: Capture) -> None:
