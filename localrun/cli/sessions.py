@@ -36,7 +36,7 @@ def ls(
     as_json: Json = False,
 ) -> None:
     """List the chats, pinned ones first, then the latest."""
-    with _store() as store:
+    with _store_to_read() as store:
         sessions = store.sessions(trashed=trash, limit=limit)
     if as_json:
         _json_lines([_facts(session) for session in sessions])
@@ -55,7 +55,7 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Search in all chats. Ends with 1 if nothing is found."""
-    with _store() as store:
+    with _store_to_read() as store:
         hits = store.search(" ".join(words), limit=limit)
     if as_json:
         _json_lines([asdict(hit) for hit in hits])
@@ -75,7 +75,7 @@ def show(
     """Show a chat: the branch that was looked at last, or all of them."""
     from localrun.store import to_json, to_markdown
 
-    with _store() as store:
+    with _store_to_read() as store:
         found = store.tree(store.resolve(session).id)
     if as_json:
         typer.echo(to_json(found), nl=False)
@@ -96,7 +96,7 @@ def export(
     """Write a chat as Markdown (one branch) or JSON (everything), to a new file or to stdout."""
     from localrun.store import to_json, to_markdown, write_new_file
 
-    with _store() as store:
+    with _store_to_read() as store:
         found = store.tree(store.resolve(session).id)
     whole = as_json or (output is not None and output.suffix == ".json")
     text = to_json(found) if whole else to_markdown(found.session, found.head_path)
@@ -186,6 +186,18 @@ def _store() -> Iterator[Store]:
     from localrun.store import Store
 
     store = Store.open()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _store_to_read() -> Iterator[Store]:
+    """The store, to look at it only: nothing is created where there is none."""
+    from localrun.store import Store
+
+    store = Store.open_to_read()
     try:
         yield store
     finally:

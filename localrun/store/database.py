@@ -39,8 +39,9 @@ def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
 class Database:
     """A connection that several threads of this process share, one statement block at a time."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, only_read: bool = False) -> None:
         self.path = path
+        self.only_read = only_read
         self._connection = connection
         self._lock = threading.RLock()
 
@@ -73,6 +74,48 @@ class Database:
             raise
         return database
 
+    @classmethod
+    def open_to_read(cls, path: Path) -> Database:
+        """Open the file without creating anything: one that is not there is empty, one that cannot be written is read.
+
+        Raises `StoreError` like `open`, and for an older file that cannot be brought up to date.
+        """
+        try:
+            exists = path.exists()
+        except OSError as error:
+            raise StoreError(f"the session store {path}: {error.strerror}", hint="check its folder's rights") from error
+        if exists and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+            return cls.open(path)
+        # Without a journal beside it, nobody is writing: SQLite then needs no shared memory, which it could not create.
+        journal = path.with_name(path.name + "-wal")
+        still = "" if exists and journal.exists() else "&immutable=1"
+        where = f"{path.absolute().as_uri()}?mode=ro{still}" if exists else ":memory:"
+        try:
+            connection = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise _store_error(path, error) from error
+        database = cls(path, connection, only_read=True)
+        connection.row_factory = sqlite3.Row
+        try:
+            if exists:
+                database._require_newest()
+            else:
+                with database.write() as memory:
+                    database._migrate(memory)
+        except (sqlite3.Error, StoreError) as error:
+            connection.close()
+            raise (_store_error(path, error) if isinstance(error, sqlite3.Error) else error) from error
+        return database
+
+    def _require_newest(self) -> None:
+        version, owner = self._version(self._connection)
+        if owner == APPLICATION_ID and version < len(MIGRATIONS):
+            raise StoreError(
+                f"the session store {self.path} has version {version} and cannot be brought up to date",
+                hint="make the file and its folder writable",
+            )
+        self._check_version(version, owner, tables=1)
+
     def _prepare(self) -> None:
         connection = self._connection
         connection.row_factory = sqlite3.Row
@@ -84,16 +127,9 @@ class Database:
             self._migrate(database)
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
+        version, owner = self._version(connection)
         tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if tables and owner != APPLICATION_ID:
-            raise StoreError(f"{self.path} is a database of another program", hint="name another file")
-        if version > len(MIGRATIONS):
-            raise StoreError(
-                f"the session store {self.path} has version {version}, this program knows {len(MIGRATIONS)}",
-                hint="it was written by a newer localrun: update localrun",
-            )
+        self._check_version(version, owner, tables)
         if version == len(MIGRATIONS):
             return
         for step in MIGRATIONS[version:]:
@@ -102,6 +138,22 @@ class Database:
         # PRAGMA takes no bound values; both are integers of ours.
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+    @staticmethod
+    def _version(connection: sqlite3.Connection) -> tuple[int, int]:
+        """The version of the file, and the program it belongs to."""
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
+        return version, owner
+
+    def _check_version(self, version: int, owner: int, tables: int) -> None:
+        if tables and owner != APPLICATION_ID:
+            raise StoreError(f"{self.path} is a database of another program", hint="name another file")
+        if version > len(MIGRATIONS):
+            raise StoreError(
+                f"the session store {self.path} has version {version}, this program knows {len(MIGRATIONS)}",
+                hint="it was written by a newer localrun: update localrun",
+            )
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:

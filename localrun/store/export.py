@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from localrun.errors import InputError
+from localrun.store.fields import checked
 from localrun.store.records import GIVEN, Attachment, Kind, Node, Segment, Session, Tree
 
 FORMAT = "localrun session"
@@ -54,6 +55,8 @@ def from_json(text: str, *, name: str = "the file") -> Tree:
         document = json.loads(text)
     except ValueError as error:
         raise InputError(f"{name} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{name} is JSON that is nested too deeply") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"{name} is not an exported session", hint="`localrun sessions export` writes one")
     if document.get("version") != VERSION:
@@ -63,7 +66,7 @@ def from_json(text: str, *, name: str = "the file") -> Tree:
         )
     try:
         nodes = {node["id"]: _node_of(node) for node in document["messages"]}
-        session = Session(**document["session"])
+        session = Session(**checked(document["session"], "session"))
         tree = Tree(session, nodes)
         _check_tree(tree)
     except (KeyError, TypeError, ValueError) as error:
@@ -72,16 +75,12 @@ def from_json(text: str, *, name: str = "the file") -> Tree:
 
 
 def _node_of(document: dict[str, Any]) -> Node:
-    fields = dict(document)
-    fields["segments"] = tuple(Segment(**segment) for segment in fields["segments"])
-    fields["attachments"] = tuple(Attachment(**attachment) for attachment in fields["attachments"])
+    fields = checked(document, "message")
+    fields["segments"] = tuple(Segment(**checked(segment, "segment")) for segment in fields["segments"])
+    fields["attachments"] = tuple(Attachment(**checked(file, "attachment")) for file in fields["attachments"])
     node = Node(**fields)
-    texts = [segment.text for segment in node.segments] + [segment.reasoning for segment in node.segments]
-    texts += [text for attachment in node.attachments for text in (attachment.name, attachment.text)]
     if node.kind not in _TITLES:
         raise ValueError(f"message {node.number} has the kind {node.kind!r}")
-    if not all(isinstance(text, str) for text in texts) or not isinstance(node.number, int):
-        raise TypeError(f"message {node.number!r} holds something that is no text")
     return node
 
 
@@ -125,7 +124,7 @@ def from_markdown(text: str, *, name: str = "the file", clock: Callable[[], floa
     lines = text.split("\n")  # not splitlines(): a message may hold a form feed or a U+2028
     title = next((line[2:].strip() for line in lines if line.startswith("# ")), "")
     ours = any(_MARKER.match(line) for line in lines)
-    turns = _our_turns(lines) if ours else _foreign_turns(lines)
+    turns = _our_turns(lines, name) if ours else _foreign_turns(lines)
     if not turns:
         raise InputError(
             f"{name} holds no message that could be recognized",
@@ -146,7 +145,7 @@ def from_markdown(text: str, *, name: str = "the file", clock: Callable[[], floa
 _Turn = tuple[Kind, str, str, list[Attachment]]
 
 
-def _our_turns(lines: list[str]) -> list[_Turn]:
+def _our_turns(lines: list[str], name: str) -> list[_Turn]:
     turns: list[_Turn] = []
     block: list[str] = []
     kind: Kind | None = None
@@ -156,7 +155,10 @@ def _our_turns(lines: list[str]) -> list[_Turn]:
             block.append(line)
             continue
         if kind is not None:
-            turns.append(_our_turn(kind, block))
+            try:
+                turns.append(_our_turn(kind, block))
+            except (ValueError, IndexError) as error:
+                raise InputError(f"{name}: message {len(turns) + 1} holds a file that has no end") from error
         kind, block = marker.group(1), []  # type: ignore[assignment]  # the pattern names just the kinds
     return turns
 

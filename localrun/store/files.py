@@ -37,7 +37,7 @@ def write_new_file(path: Path, text: str) -> None:
         raise OutputWriteError(f"{path}: {error.strerror}") from error
     try:
         with file:
-            file.write(text.encode("utf-8"))
+            file.write(text.encode("utf-8", "replace"))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

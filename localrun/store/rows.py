@@ -27,7 +27,7 @@ def insert_contents(connection: sqlite3.Connection, message_id: int, node: Node)
                 message_id,
                 segment.started_at,
                 segment.ended_at,
-                segment.finish or CRASHED,
+                clean(segment.finish or CRASHED),
                 clean(segment.text),
                 clean(segment.reasoning),
                 json.dumps(segment.facts),

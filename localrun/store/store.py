@@ -24,6 +24,8 @@ from localrun.store.search import search
 from localrun.store.writer import FLUSH_S, AnswerWriter, close_segment, open_segment
 
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # without those that look alike
+_MOST = 2**31
+"""The largest limit that is passed on: more sessions than that no file holds."""
 _ID_LENGTH = 6  # 31^6 is 900 million: a clash among thousands is rare, and is checked for
 
 
@@ -50,6 +52,19 @@ class Store:
         Raises `StoreError`.
         """
         database = Database.open(default_paths().sessions_db if path is None else path, factory=factory)
+        return cls._opened(database, clock=clock, flush_s=flush_s)
+
+    @classmethod
+    def open_to_read(cls, path: Path | None = None) -> Store:
+        """Open the store to look at it only: nothing is created, and a place that cannot be written is no obstacle.
+
+        A store that does not exist yet is empty. Raises `StoreError`.
+        """
+        database = Database.open_to_read(default_paths().sessions_db if path is None else path)
+        return cls(database) if database.only_read else cls._opened(database)
+
+    @classmethod
+    def _opened(cls, database: Database, *, clock: Callable[[], float] = time.time, flush_s: float = FLUSH_S) -> Store:
         store = cls(database, clock=clock, flush_s=flush_s)
         try:
             store.recover()
@@ -102,11 +117,13 @@ class Store:
         where = "IS NOT NULL" if trashed else "IS NULL"
         query = f"{SESSIONS} WHERE trashed_at {where} ORDER BY pinned DESC, touched_at DESC, rowid DESC LIMIT ?"
         with self._database.read() as connection:
-            rows = connection.execute(query, (-1 if limit is None else limit,)).fetchall()
+            rows = connection.execute(query, (-1 if limit is None else min(limit, _MOST),)).fetchall()
         return [session_of(row) for row in rows]
 
     def resolve(self, name: str) -> Session:
         """The session a person means: `last`, an id, or the unambiguous beginning of one. Raises `UsageError`."""
+        if clean(name) != name:
+            raise UsageError(f"no session {name!r}", hint="`localrun sessions ls` lists them")
         if name == "last":
             with self._database.read() as connection:
                 row = connection.execute(
@@ -286,9 +303,14 @@ class Store:
         return cursor.lastrowid
 
     def search(self, words: str, *, limit: int = 50, trashed: bool = False) -> list[Hit]:
-        """Where all of `words` occur, best first. The last letters may be missing; "…" holds a phrase together."""
+        """Where all of `words` occur, best first. The last letters may be missing; "…" holds a phrase together.
+
+        Raises `UsageError` for words that are no text.
+        """
+        if clean(words) != words:
+            raise UsageError(f"{words!r} is not UTF-8 text, so no message can hold it")
         with self._database.read() as connection:
-            return search(connection, words, limit=limit, trashed=trashed)
+            return search(connection, words, limit=min(limit, _MOST), trashed=trashed)
 
     def load(self, tree: Tree) -> Session:
         """Add a session from another file as it is, under a new id; half-written messages are closed."""
@@ -300,7 +322,15 @@ class Store:
         connection.execute(
             "INSERT INTO session (id, created_at, touched_at, name, named_by, pinned, settings)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (new_id, old.created_at, self._clock(), old.name, old.named_by, int(old.pinned), json.dumps(old.settings)),
+            (
+                new_id,
+                old.created_at,
+                self._clock(),
+                clean(old.name),
+                old.named_by,
+                int(old.pinned),
+                json.dumps(old.settings),
+            ),
         )
         new_ids: dict[int, int] = {}
         for node in sorted(tree.nodes.values(), key=lambda node: node.number):
