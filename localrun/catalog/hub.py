@@ -16,7 +16,7 @@ from localrun.catalog.choice import choose
 from localrun.catalog.hub_cache import hub_cache_folder, hub_endpoint, hub_is_forbidden, repo_folder
 from localrun.catalog.hub_errors import hub_errors
 from localrun.catalog.progress import Progress, transfer
-from localrun.catalog.reach import why_unreachable
+from localrun.catalog.reach import unreachable, why_unreachable
 from localrun.catalog.references import HubReference
 from localrun.catalog.storage import check_room, checked_sha256, disk_errors, one_at_a_time
 from localrun.errors import IntegrityError, ModelNotFoundError, OfflineError
@@ -85,7 +85,11 @@ def look_up(reference: HubReference) -> Repository:
     if hub_is_forbidden():
         raise OfflineError("the hub is forbidden by HF_HUB_OFFLINE", hint="unset it to fetch models")
     if (reason := why_unreachable(endpoint)) is not None:
-        raise OfflineError(f"the hub at {endpoint} cannot be reached: {reason}")
+        raise unreachable(
+            f"hf:{reference.repo} is not on this machine, and the hub at {endpoint}",
+            reason,
+            variables="HTTPS_PROXY or HF_ENDPOINT",
+        )
     from huggingface_hub import HfApi
     from huggingface_hub.utils.logging import set_verbosity_error
 

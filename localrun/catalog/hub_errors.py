@@ -49,7 +49,10 @@ def hub_errors(reference: HubReference, endpoint: str, api: Any) -> Iterator[Non
                 hint="run the command again",
             ) from error
         if error.errno in (errno.ECONNRESET, errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EPIPE):
-            raise OfflineError(f"the connection to the hub at {endpoint} failed: {error.strerror}") from error
+            raise OfflineError(
+                f"the connection to the hub at {endpoint} failed: {error.strerror}",
+                hint="run the command again: what was fetched is kept",
+            ) from error
         raise
 
 

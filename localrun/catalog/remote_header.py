@@ -21,7 +21,7 @@ from typing import Any
 
 from localrun.catalog.choice import choose, complete_models, quantization_in
 from localrun.catalog.entries import load_catalogue
-from localrun.catalog.reach import why_unreachable
+from localrun.catalog.reach import unreachable, why_unreachable
 from localrun.catalog.references import (
     HubReference,
     IndexReference,
@@ -36,6 +36,7 @@ from localrun.gguf import GGUFHeader, read_header
 
 _TIMEOUT_S = 20.0
 _MAGIC = b"GGUF"
+_AGAIN = "run the command again"
 _FIRST_BYTES = 512 << 10
 _MAX_BYTES = 96 << 20
 """The largest vocabularies, with their merges, make headers of about 20 MB."""
@@ -101,7 +102,7 @@ def _read(source: Remote, name: str, folder: Path) -> RemoteModel:
         return _read_hub(source, name, folder)
     if isinstance(source, UrlReference):
         if (reason := why_unreachable(source.url)) is not None:
-            raise OfflineError(f"{source.shown} cannot be reached: {reason}")
+            raise unreachable(source.shown, reason)
         path, n_read = _fetch_header(source.url, source.file_name, source.shown, folder, {})
         return RemoteModel(name, read_header(path), (), n_read)
     assert isinstance(source, IndexReference)
@@ -152,7 +153,7 @@ def _fetch_header(url: str, file_name: str, shown: str, folder: Path, headers: d
             while n_read < min(total, _MAX_BYTES):
                 block = response.read(min(wanted, _MAX_BYTES) - n_read)
                 if not block:
-                    raise OfflineError(f"the connection to {shown} broke off after {n_read} bytes")
+                    raise OfflineError(f"the connection to {shown} broke off after {n_read} bytes", hint=_AGAIN)
                 if n_read == 0 and not block.startswith(_MAGIC):
                     raise ModelFileError(f"{shown} is no GGUF file")
                 file.write(block)
@@ -164,7 +165,7 @@ def _fetch_header(url: str, file_name: str, shown: str, folder: Path, headers: d
                     return path, n_read
                 wanted *= 2
     except (TimeoutError, http.client.HTTPException, ConnectionError, ssl.SSLError) as error:
-        raise OfflineError(f"the connection to {shown} failed: {error or type(error).__name__}") from error
+        raise OfflineError(f"the connection to {shown} failed: {error or type(error).__name__}", hint=_AGAIN) from error
     raise ModelFileError(f"{shown} is damaged: its header does not end within {n_read >> 20} MiB")
 
 
@@ -200,4 +201,4 @@ def _open(url: str, headers: dict[str, str], shown: str) -> Any:
 
         raise _status_error(UrlReference(url), error.code, error.headers.get("Retry-After")) from error
     except urllib.error.URLError as error:
-        raise OfflineError(f"{shown} cannot be reached: {error.reason}") from error
+        raise unreachable(shown, error.reason) from error

@@ -202,8 +202,11 @@ def _fetch(source: Source, progress: Progress) -> Path:
 
 
 def _all_failed(entry: Entry, errors: list[ModelNotFoundError]) -> ModelNotFoundError:
-    """One error for all sources: the only one, or a summary of the kind that all of them share."""
-    if len(errors) == 1:
+    """One error for all sources: the only one, or a summary of the kind that all of them share.
+
+    That nothing can be reached says nothing of the model, so there its name is added.
+    """
+    if len(errors) == 1 and not isinstance(errors[0], OfflineError):
         return errors[0]
     kind = type(errors[0]) if len({type(error) for error in errors}) == 1 else FetchError
     reasons = "; ".join(error.message for error in errors)

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from localrun.catalog.places import url_path
 from localrun.catalog.progress import Progress, transfer
-from localrun.catalog.reach import why_unreachable
+from localrun.catalog.reach import unreachable, why_unreachable
 from localrun.catalog.references import UrlReference
 from localrun.catalog.storage import (
     check_gguf,
@@ -73,7 +73,7 @@ def fetch_from_url(reference: UrlReference, size: int | None, sha256: str | None
             if target.exists():
                 return target
             if (reason := why_unreachable(reference.url)) is not None:
-                raise OfflineError(f"{reference.shown} cannot be reached: {reason}")
+                raise unreachable(reference.shown, reason)
             partial = target.with_name(target.name + ".part")
             version = _transfer_whole(reference, partial, progress)
             try:

