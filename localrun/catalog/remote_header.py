@@ -84,6 +84,8 @@ def remote_model(model: str) -> Iterator[RemoteModel]:
                 failure = failure or error
         else:
             assert failure is not None  # there is at least one source
+            if isinstance(reference, NameReference) and isinstance(failure, OfflineError):
+                raise OfflineError(f"nothing is known of {model}: {failure.message}", hint=failure.hint) from failure
             raise failure
         yield found
 

@@ -97,3 +97,14 @@ def test_a_missing_file_an_unknown_name_and_a_server_that_is_not_there(web: Serv
     ):
         with pytest.raises(kind), remote_model(name):
             pass
+
+
+def test_a_name_whose_only_source_is_out_of_reach_is_told(home: Path, no_hub: None) -> None:
+    (home / "config").mkdir(parents=True, exist_ok=True)
+    (home / "config" / "models.toml").write_text('[models.tiny]\nsources = ["hf:o/r"]\n')
+    with (
+        pytest.raises(OfflineError, match=r"^nothing is known of tiny: .*hf:o/r.* cannot be reached") as caught,
+        remote_model("tiny"),
+    ):
+        raise AssertionError("there is no model")
+    assert "localrun list" in (caught.value.hint or "")
