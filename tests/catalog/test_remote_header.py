@@ -10,14 +10,15 @@ from localrun.catalog.remote_header import remote_model
 from localrun.errors import FetchError, GatedModelError, ModelFileError, ModelNotFoundError, OfflineError
 from localrun.gguf import read_header
 from tests.catalog.servers import Served
-from tests.gguf.writer import MODEL_KEYS, header, key_value, padded, tensor_info, write_shards
+from tests.gguf.writer import MODEL_KEYS, U32, header, key_value, padded, tensor_info, write_shards
 
 N_WEIGHTS = 1024 * 8192
 
 
 def model(n_tokens: int = 4) -> bytes:
     """Thirty megabytes of weights behind a header that grows with the vocabulary."""
-    keys = MODEL_KEYS | {"tokenizer.ggml.tokens": [f"token number {i}" for i in range(n_tokens)]}
+    tokens = [f"token number {i}" for i in range(n_tokens)]
+    keys = MODEL_KEYS | {"tokenizer.ggml.tokens": tokens, "llama.block_count": (U32, 1)}
     keys.pop("tokenizer.ggml.scores")
     head = header([key_value(k, v) for k, v in keys.items()], [tensor_info("w", (1024, 8192), 0, 0)])
     return head + bytes(padded(len(head)) - len(head) + 4 * N_WEIGHTS)
