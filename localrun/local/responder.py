@@ -34,7 +34,7 @@ from localrun.local.drafting import DraftModel
 from localrun.local.loading import Loaded, load_model, open_context, plan_context, with_tuning
 from localrun.local.output import AnswerOutput
 from localrun.local.prompts import Encoded, Prompts
-from localrun.local.reuse import cache_budget, cache_identity
+from localrun.local.reuse import WarmUp, cache_budget, cache_identity
 from localrun.local.weights import check_small_weights
 from localrun.params import EngineParams
 from localrun.paths import default_paths
@@ -81,6 +81,7 @@ class LocalResponder:
         self._governor = ThreadGovernor(cores, LoadProbe().others, fixed=self._params.threads, n_prefill=n_prefill)
         self._loaded: Future[Loaded] = Future()
         self._load_s = 0.0
+        self._warm_up = WarmUp(self._header, default_paths().kv_blocks) if self._params.cache else None
         self._loader = threading.Thread(target=self._load, name="localrun-loader", daemon=True)
         self._loader.start()
 
@@ -287,9 +288,10 @@ class LocalResponder:
         return self._draft.drafter
 
     def _open_disk(self, context: LlamaContext) -> DiskPrefix | None:
-        if not self._params.cache:
+        if self._warm_up is None:
             return None
-        identity = cache_identity(self._file.name, self._header, context, self.wait_loaded().gpu_layers)
+        content = self._warm_up.fingerprint()
+        identity = cache_identity(self._file.name, self._header, content, context, self.wait_loaded().gpu_layers)
         root = default_paths().kv_blocks
         return DiskPrefix(context, KVStore(root, identity, budget_bytes=cache_budget(root)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -42,8 +43,35 @@ class _Decoder(Protocol):
     def decode(self, tokens: list[int]) -> bytes: ...
 
 
-def cache_identity(name: str, header: GGUFHeader, context: LlamaContext, gpu_layers: int) -> str:
-    """Everything that keys and values depend on but the tokens, as a readable line.
+class WarmUp:
+    """What reading the cache will need, got ready on a thread while the model is being loaded."""
+
+    def __init__(self, header: GGUFHeader, root: Path) -> None:
+        self._header = header
+        self._fingerprint = ""
+        self._error: Exception | None = None
+        self._has_blocks = root.is_dir()
+        self._thread = threading.Thread(target=self._run, name="localrun-warm-up", daemon=True)
+        self._thread.start()
+
+    def fingerprint(self) -> str:
+        """The identity of the model's content. Waits for it."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._fingerprint
+
+    def _run(self) -> None:
+        try:
+            self._fingerprint = fingerprint(self._header.path)
+            if self._has_blocks:
+                import numpy  # noqa: F401 - joining blocks needs it, and importing it takes 0.1 s
+        except Exception as error:  # told to whoever asks
+            self._error = error
+
+
+def cache_identity(name: str, header: GGUFHeader, content: str, context: LlamaContext, gpu_layers: int) -> str:
+    """Everything that keys and values depend on but the tokens, as a readable line. `content` is the fingerprint.
 
     The context's length is part of it only for models that change their position factors with it.
     """
@@ -51,7 +79,7 @@ def cache_identity(name: str, header: GGUFHeader, context: LlamaContext, gpu_lay
     long_rope = any(tensor.name.startswith("rope_factors_long") for tensor in header.tensors)
     parts = [
         name,
-        fingerprint(header.path),
+        content,
         engine_release(),
         f"kv {options.kv_type}",
         f"flash attention {options.flash_attention}",
