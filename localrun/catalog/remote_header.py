@@ -106,7 +106,7 @@ def _read(source: Remote, name: str, folder: Path) -> RemoteModel:
         if (reason := why_unreachable(source.url)) is not None:
             raise unreachable(source.shown, reason)
         path, n_read = _fetch_header(source.url, source.file_name, source.shown, folder, {})
-        return RemoteModel(name, read_header(path), (), n_read)
+        return RemoteModel(name, read_header(path, vocabulary=False), (), n_read)
     assert isinstance(source, IndexReference)
     raise FetchError(
         f"{source.text} lies inside a package, whose header cannot be read from afar",
@@ -129,7 +129,7 @@ def _read_hub(source: HubReference, name: str, folder: Path) -> RemoteModel:
         path, n_bytes = _fetch_header(url, Path(file).name, f"hf:{source.repo}/{file}", folder, headers)
         paths.append(path)
         n_read += n_bytes
-    return RemoteModel(name, read_header(paths[0]), _versions(source.repo, repository.files), n_read)
+    return RemoteModel(name, read_header(paths[0], vocabulary=False), _versions(source.repo, repository.files), n_read)
 
 
 def _versions(repo: str, files: dict[str, Any]) -> tuple[Quantization, ...]:

@@ -79,7 +79,7 @@ def _subject(name: str, *, offline: bool) -> Iterator[_Subject]:
 
     file = find(name)
     if file is not None:
-        header = read_header(file.path)
+        header = read_header(file.path, vocabulary=False)
         yield _Subject(file.name, header, [Version(header.quantization, _weights(header))], here=True)
         return
     if offline:
@@ -91,7 +91,7 @@ def _subject(name: str, *, offline: bool) -> Iterator[_Subject]:
 
     with remote_model(name) as remote:
         header = remote.header
-        check_runnable(header)
+        check_runnable(header, vocabulary=False)
         overhead = header.file_size - _weights(header)
         versions = [Version(v.name, max(1, v.size - overhead)) for v in remote.quantizations]
         if header.quantization not in {version.name for version in versions}:

@@ -16,6 +16,7 @@ from localrun.gguf.architectures import ARCHITECTURES
 from localrun.gguf.foreign import shown
 from localrun.gguf.reader import TensorInfo
 from localrun.gguf.shards import parse_set
+from localrun.gguf.soundness import check_values, check_vocabulary
 from localrun.gguf.types import FILE_TYPES
 from localrun.gguf.values import GGUFArray, Value
 
@@ -130,11 +131,13 @@ class GGUFHeader:
         return self.integer(f"{self.architecture}.{key}")
 
 
-def read_header(path: Path | str, *, runnable: bool = True) -> GGUFHeader:
+def read_header(path: Path | str, *, runnable: bool = True, vocabulary: bool = True) -> GGUFHeader:
     """Read the header of the model that the file `path` belongs to, without touching tensor data.
 
     Any file of a split set stands for the set. With `runnable`, what the engine cannot run as a model is refused too:
-    an unknown architecture, an adapter, a vision projector. Takes about 0.1 s for a vocabulary of 262k tokens.
+    an unknown architecture, an adapter, a vision projector, values that would end the process inside the engine.
+    Without `vocabulary` the file need not have one: what plans a model's memory asks for no text.
+    Takes about 0.2 s for a vocabulary of 262k tokens.
 
     Raises `ModelFileError`, whose message names the file and what is wrong with it.
     """
@@ -154,11 +157,11 @@ def read_header(path: Path | str, *, runnable: bool = True) -> GGUFHeader:
         shards=tuple(file.path for file in files),
     )
     if runnable:
-        check_runnable(header)
+        check_runnable(header, vocabulary=vocabulary)
     return header
 
 
-def check_runnable(header: GGUFHeader) -> None:
+def check_runnable(header: GGUFHeader, *, vocabulary: bool = True) -> None:
     """Raise `ModelFileError` if the engine knows no way to run this file as a language model."""
     kind = header.text("general.type")
     if kind == "adapter":
@@ -182,3 +185,6 @@ def check_runnable(header: GGUFHeader) -> None:
             f"{shown(header.path)} has the architecture {header.architecture!r}, which the engine does not know",
             hint="the file was made by a newer or another tool: update localrun, or use another model",
         )
+    check_values(header)
+    if vocabulary:
+        check_vocabulary(header)

@@ -53,21 +53,34 @@ class GGUFArray(Sequence[Scalar]):
     @cached_property
     def values(self) -> list[Scalar]:
         """All elements. Raises `ModelFileError` if the file has changed since its header was read."""
+        if self.element_type != ValueType.STRING:
+            letter = SCALAR_FORMATS[self.element_type]
+            return list(struct.unpack(f"<{self._count}{letter}", self._data()))
+        return [text.decode("utf-8", "replace") for text in self.raw()]
+
+    def raw(self) -> list[bytes]:
+        """The strings as they lie in the file. Not kept. Raises as `values` does."""
+        assert self.element_type == ValueType.STRING
+        data, at, length_at = self._data(), 0, _U64.unpack_from
+        texts: list[bytes] = []
+        for _ in range(self._count):
+            start = at + 8
+            at = start + length_at(data, at)[0]
+            if at > len(data):
+                raise self._changed()
+            texts.append(data[start:at])
+        return texts
+
+    def _data(self) -> bytes:
         with self._path.open("rb") as file:
             file.seek(self._start)
             data = file.read(self._end - self._start)
         if len(data) != self._end - self._start:
-            raise ModelFileError(f"{shown(self._path)} was changed while it was in use")
-        if self.element_type != ValueType.STRING:
-            letter = SCALAR_FORMATS[self.element_type]
-            return list(struct.unpack(f"<{self._count}{letter}", data))
-        values: list[Scalar] = []
-        at = 0
-        for _ in range(self._count):
-            length = _U64.unpack_from(data, at)[0]
-            values.append(data[at + 8 : at + 8 + length].decode("utf-8", "replace"))
-            at += 8 + length
-        return values
+            raise self._changed()
+        return data
+
+    def _changed(self) -> ModelFileError:
+        return ModelFileError(f"{shown(self._path)} was changed while it was in use")
 
 
 Value = Scalar | GGUFArray

@@ -26,4 +26,4 @@ def header_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 @pytest.fixture(scope="session")
 def header_of(header_file: Callable[[str], Path]) -> Callable[[str], GGUFHeader]:
     """The header of a model by name."""
-    return lambda name: read_header(header_file(name))
+    return lambda name: read_header(header_file(name), vocabulary=False)

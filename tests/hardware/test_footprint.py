@@ -35,7 +35,7 @@ def test_the_count_is_within_three_percent_of_what_the_engine_plans(shape: Shape
     path = header_file(shape.name)
     flash = SHAPES.index(shape) % 2 == 0
     n_ctx = 8192 if flash else 32768
-    ours = footprint(model_shape(read_header(path)), ContextSize(n_ctx, flash_attention=flash))
+    ours = footprint(model_shape(read_header(path, vocabulary=False)), ContextSize(n_ctx, flash_attention=flash))
     engine = engine_memory(path, n_ctx=n_ctx, flash=flash)
     rounding = 0.01 * 2**20 * 2  # the engine's log has two decimals of a MiB
     assert ours.kv == pytest.approx(engine.kv, abs=rounding)
@@ -47,7 +47,9 @@ def test_the_count_is_within_three_percent_of_what_the_engine_plans(shape: Shape
 @pytest.mark.parametrize(("kv_type", "number"), [("q8_0", 8), ("q4_0", 2)])
 def test_a_quantized_cache_is_counted_by_its_blocks(kv_type: KVType, number: int, header_file: HeaderFile) -> None:
     path = header_file("Llama-3.1-8B")
-    ours = footprint(model_shape(read_header(path)), ContextSize(4096, kv_type=kv_type, flash_attention=True))
+    ours = footprint(
+        model_shape(read_header(path, vocabulary=False)), ContextSize(4096, kv_type=kv_type, flash_attention=True)
+    )
     engine = engine_memory(path, n_ctx=4096, kv_type=number, flash=True)
     assert ours.kv == pytest.approx(engine.kv, abs=2**15)
 
@@ -55,7 +57,7 @@ def test_a_quantized_cache_is_counted_by_its_blocks(kv_type: KVType, number: int
 def test_more_sequences_cost_windows_and_states_but_no_cells(header_file: HeaderFile) -> None:
     for name, grows in (("Gemma-3-4B", True), ("Mamba-2.8B", True), ("Llama-3.1-8B", False)):
         path = header_file(name)
-        shape = model_shape(read_header(path))
+        shape = model_shape(read_header(path, vocabulary=False))
         one, many = (footprint(shape, ContextSize(32768, n_seq_max=n)) for n in (1, 16))
         assert (many.kv + many.state > one.kv + one.state) == grows
         engine = engine_memory(path, n_ctx=32768, n_seq_max=16)
@@ -99,7 +101,9 @@ def test_states_windows_and_layers_of_unequal_width_are_counted_as_the_engine_do
     kind: Callable[[], Any], flash: bool, tmp_path: Path
 ) -> None:
     path = write_kind(tmp_path / "kind.gguf", kind)
-    ours = footprint(model_shape(read_header(path)), ContextSize(8192, n_seq_max=3, flash_attention=flash))
+    ours = footprint(
+        model_shape(read_header(path, vocabulary=False)), ContextSize(8192, n_seq_max=3, flash_attention=flash)
+    )
     engine = engine_memory(path, n_ctx=8192, n_seq_max=3, flash=flash)
     assert ours.kv == pytest.approx(engine.kv, abs=2**15)
     assert ours.state == pytest.approx(engine.state, abs=2**14)
