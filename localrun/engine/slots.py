@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from localrun.engine.ports import Backend
 from localrun.engine.prefix_tree import Match, PrefixTree
 
-
 LEFT_TO_COMPUTE = 2
-"""Tokens of a prompt that are computed however much of it is known. One would do for the logits; but CPU kernels for one
-row round differently from those for many, and with two the logits are those of the whole prompt, bit for bit."""
+"""Tokens of a prompt that are computed however much of it is known. One would do for the logits; but CPU kernels for
+one row round differently from those for many, and with two the logits are those of the whole prompt, bit for bit."""
 
 
 @dataclass(frozen=True, slots=True)

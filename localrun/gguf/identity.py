@@ -15,7 +15,8 @@ from pathlib import Path
 from localrun.errors import ModelFileError
 from localrun.gguf.foreign import shown
 from localrun.gguf.header import read_header
-from localrun.paths import default_paths, ensure_private
+from localrun.gguf.known import identity_of, memory_file
+from localrun.paths import ensure_private
 
 _SAMPLES = 64
 _SAMPLE_BYTES = 4096
@@ -74,7 +75,7 @@ def sha256(path: Path | str, *, on_progress: Progress | None = None) -> str:
             if on_progress is not None:
                 on_progress(done, before.st_size)
     result = digest.hexdigest()
-    if _identity(path.stat()) == _identity(before):
+    if identity_of(path.stat()) == identity_of(before):
         remember_sha256(path, result)
     return result
 
@@ -86,7 +87,7 @@ def known_sha256(path: Path | str, *, trust_name: bool = True) -> str | None:
     """
     path = Path(path)
     try:
-        text = _memory_file(path.stat()).read_text("ascii").strip()
+        text = memory_file(path.stat(), "sha256").read_text("ascii").strip()
         if _DIGEST.fullmatch(text):
             return text
     except (OSError, UnicodeDecodeError):  # not computed yet, or not readable: it can be computed again
@@ -96,7 +97,7 @@ def known_sha256(path: Path | str, *, trust_name: bool = True) -> str | None:
 
 def remember_sha256(path: Path | str, digest: str) -> None:
     """Note that the file's SHA-256 is `digest`, as a download that has just hashed it knows."""
-    target = _memory_file(Path(path).stat())
+    target = memory_file(Path(path).stat(), "sha256")
     try:
         ensure_private(target.parent)
         temporary = target.with_name(f"{target.name}.{os.getpid()}")
@@ -123,11 +124,3 @@ def _blob_digest(path: Path) -> str | None:
             return None
         path = Path(os.path.normpath(path.parent / path.readlink()))
     return None
-
-
-def _identity(info: os.stat_result) -> tuple[int, int, int, int]:
-    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
-
-
-def _memory_file(info: os.stat_result) -> Path:
-    return default_paths().cache / "sha256" / "-".join(f"{part:x}" for part in _identity(info))
