@@ -1,8 +1,8 @@
 """The `general.*` keys: what the model is called, how large it is, its license, and the sampler settings it recommends.
 
 The names are taken apart by gguf-py (the README's front matter, the folder's name), so that files from here and from
-llama.cpp's converter are labelled alike. Invariant: nothing here
-can stop a conversion; a README that is no YAML is left out.
+llama.cpp's converter are labelled alike. Invariant: nothing here can stop a conversion; a README that cannot be read is
+left out with a warning.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ from quantize.metadata import Metadata, f32, string
 from quantize.model import MetadataValue, Tensor
 
 
-def general_metadata(architecture: str, folder: Path, tensors: Sequence[Tensor], name: str | None) -> Metadata:
-    """All `general.*` keys but those that depend on the types written (`file_type`, `quantization_version`)."""
+def general_metadata(
+    architecture: str, folder: Path, tensors: Sequence[Tensor], name: str | None, warnings: list[str]
+) -> Metadata:
+    """All `general.*` keys but those that depend on the types written (`file_type`, `quantization_version`).
+
+    What had to be left out is added to `warnings`.
+    """
     total, shared, expert, n_experts = _parameters(tensors)
-    values = _described(folder, name, total)
+    values = _described(folder, name, total, warnings)
     if values.size_label is None and total:
         values.size_label = gguf.size_label(total, shared, expert, n_experts)
     values.name = values.name or folder.name or architecture
@@ -63,11 +68,12 @@ def _typed(given: Any) -> MetadataValue:
     return MetadataValue(given.value, given.type, element)
 
 
-def _described(folder: Path, name: str | None, total: int) -> Any:
+def _described(folder: Path, name: str | None, total: int, warnings: list[str]) -> Any:
     logging.getLogger("metadata").setLevel(logging.ERROR)
     try:
         return gguf.Metadata.load(None, folder, name, total)
-    except Exception:  # whatever is wrong with a README's front matter, it is no reason to refuse the model
+    except Exception as error:  # gguf-py raises whatever comes; a README is no reason to refuse the model
+        warnings.append(f"the model card was left out: it cannot be read ({type(error).__name__})")
         return gguf.Metadata(name=name)
 
 

@@ -53,15 +53,17 @@ def _open_folder(folder: Path, pre_tokenizer: str | None, name: str | None) -> M
     tensors = tuple(architecture.tensors(weights.by_name, checkpoint, weights.scales))
     vocabulary = read_vocabulary(folder, architecture.config, architecture.sizes()["vocab"], pre=pre_tokenizer)
     parameters = architecture.parameters()
+    warnings: list[str] = []
+    general = general_metadata(architecture.name, folder.resolve(), tensors, name, warnings)
     return Model(
         architecture=architecture.name,
         metadata={
-            **general_metadata(architecture.name, folder.resolve(), tensors, name),
+            **general,
             **parameters,
             **vocabulary.metadata,
         },
         tensors=tensors,
         source_bytes=checkpoint.n_bytes,
-        warnings=(*checkpoint.warnings, *architecture.warnings, *vocabulary.warnings),
+        warnings=(*checkpoint.warnings, *architecture.warnings, *vocabulary.warnings, *warnings),
         tied_output=all(t.name != "output.weight" for t in tensors),
     )

@@ -6,6 +6,7 @@ Knows what each command does to a conversation; knows neither the input loop nor
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -17,24 +18,24 @@ from localrun.responder import Responder
 from localrun.store import Attachment, read_session_file, to_json, to_markdown, write_new_file
 
 
-class PlainCommands:
+class PlainCommands(ABC):
     """What `PlainChat` can be told besides messages."""
 
     conversation: Conversation
     attachments: list[Attachment]
     open_model: Callable[[str], Responder]
 
+    @abstractmethod
     def say(self, text: str) -> None:
         """A line to the person."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer(self, events: Iterator[ConversationEvent]) -> None:
         """Show an answer, and let the person choose when the context is full."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stream(self, events: Iterator[ConversationEvent]) -> None:
         """Show what comes."""
-        raise NotImplementedError
 
     def _do_help(self, _command: Command) -> None:
         able = [command for command in COMMANDS if command.name == "quit" or hasattr(self, f"_do_{command.name}")]

@@ -167,20 +167,6 @@ def check() -> None:
         raise typer.Exit(1)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "ls": ls,
-    "search": search,
-    "show": show,
-    "export": export,
-    "import": import_,
-    "rm": rm,
-    "restore": restore,
-    "rename": rename,
-    "pin": pin,
-    "check": check,
-}
-
-
 @contextmanager
 def _store() -> Iterator[Store]:
     from localrun.store import Store
@@ -284,7 +270,7 @@ def _marked(text: str, found: bool) -> str:
     return _safe(text)
 
 
-commands = {
+commands: dict[str, Callable[..., None]] = {
     "ls": ls,
     "search": search,
     "show": show,
@@ -296,3 +282,4 @@ commands = {
     "pin": pin,
     "check": check,
 }
+"""The group's commands by name."""

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from localrun.cli.sessions import COMMANDS
+from localrun.cli.sessions import commands
 from localrun.errors import InputError, UsageError
 from localrun.paths import default_paths
 from localrun.store import Store
@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*arguments: str, code: int = 0) -> str:
     app = typer.Typer()
-    for name, function in COMMANDS.items():
+    for name, function in commands.items():
         app.command(name)(function)
     result = runner.invoke(app, list(arguments), catch_exceptions=True)
     if result.exception is not None and not isinstance(result.exception, SystemExit):

@@ -12,10 +12,10 @@ from localrun.errors import LocalrunError, RemoteError
 from localrun.remote.capabilities import Memory, discover
 from localrun.remote.reading import Reading
 from localrun.remote.wire import EndOfStream
+from tests.odd_values import variants
 from tests.remote.conftest import Open, ask, request
 from tests.remote.scripted_server import DONE, STREAM_HEAD, event, plain, said
 
-ODD: list[Any] = [None, True, 0, -1, 10**30, 1.5, "", "x", "\ud83d", [], [1], [[1], {}], {}, {"a": [1]}]
 FULL_CHUNK: dict[str, Any] = {
     "model": "tiny",
     "choices": [
@@ -40,18 +40,6 @@ FULL_ERROR: dict[str, Any] = {
     "error": {"message": "m", "type": "t", "code": 400, "param": "top_k", "n_prompt_tokens": 5000, "n_ctx": 4096}
 }
 FULL_COMPLAINT: dict[str, Any] = {"detail": [{"loc": ["body", "top_k"], "msg": "not permitted", "type": "t"}]}
-
-
-def variants(value: Any) -> list[Any]:
-    """The value with each of its parts (itself included) replaced by each odd value."""
-    found: list[Any] = list(ODD)
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in parts:
-        for other in variants(part):
-            copy: Any = dict(value) if isinstance(value, dict) else list(value)
-            copy[key] = other
-            found.append(copy)
-    return found
 
 
 def test_every_field_of_a_chunk_may_hold_anything() -> None:

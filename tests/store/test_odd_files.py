@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from localrun.errors import InputError
 from localrun.store import Attachment, Store, from_json, from_markdown, read_session_file, to_json, to_markdown
-
-ODD: list[Any] = [None, True, 0, -1, 10**30, 1e308, float("nan"), "", "x", "\ud83d", [], [1], {}, {"a": {}}]
-
-
-def variants(value: Any) -> list[Any]:
-    """The value with each of its parts (itself included) replaced by each odd value."""
-    found: list[Any] = list(ODD)
-    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in parts:
-        for other in variants(part):
-            copy: Any = dict(value) if isinstance(value, dict) else list(value)
-            copy[key] = other
-            found.append(copy)
-    return found
+from tests.odd_values import variants
 
 
 def test_every_field_of_an_export_may_hold_anything(tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def test_a_damaged_readme_is_no_reason_to_refuse(folder: Folder, text: str) -> N
 
 def test_a_readme_that_is_no_text_is_no_reason_to_refuse(folder: Folder) -> None:
     (folder / "README.md").write_bytes(b"\xff\xfe")
-    assert values(folder.path)["general.architecture"] == "llama"
+    model = open_source(folder.path)
+    assert model.metadata["general.architecture"].value == "llama"
+    assert any("model card was left out" in warning for warning in model.warnings)
 
 
 def test_sampler_settings_of_the_makers_are_kept(folder: Folder) -> None:
