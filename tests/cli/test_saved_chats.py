@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from localrun.cli.sessions import COMMANDS
+from localrun.cli.sessions import commands
 from localrun.paths import default_paths
 from localrun.store import Store
 
@@ -16,7 +16,7 @@ from localrun.store import Store
 def run(*arguments: str) -> tuple[str, str]:
     """What a command writes to stdout and to stderr."""
     app = typer.Typer()
-    for name, function in COMMANDS.items():
+    for name, function in commands.items():
         app.command(name)(function)
     result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert result.exit_code == 0, result.output
