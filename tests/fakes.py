@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from localrun.engine.ports import Decoded, MemoryKind, Span
+from localrun.engine.ports import Block, Decoded, MemoryKind, Span
 from localrun.errors import EngineError, NonFiniteLogitsError
 from localrun.params import SamplingParams
 
@@ -139,7 +139,7 @@ class FakeBackend:
     def last_position(self, seq: int) -> int:
         return max((cell.pos for cell in self._of(seq)), default=-1)
 
-    def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[bytes]:
+    def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[Block]:
         held = {cell.pos: cell.token for cell in self._of(seq)}
         wanted = range(start, stop)
         return [
@@ -147,16 +147,16 @@ class FakeBackend:
             for i in range(0, stop - start, block)
         ]
 
-    def restore_blocks(self, seq: int, start: int, blocks: Sequence[bytes]) -> int:
+    def restore_blocks(self, seq: int, start: int, blocks: Sequence[Block], stop: int | None = None) -> int:
         try:
-            parsed = [json.loads(block) for block in blocks]
+            parsed = [json.loads(bytes(block)) for block in blocks]
         except ValueError as error:
             raise EngineError("these bytes are no blocks") from error
         assert self.last_position(seq) == start - 1
         width = len(parsed[0]) if parsed else 0
         while parsed and len(parsed[-1]) < width:
             parsed.pop()
-        cells = [_Cell(token, pos, {seq}) for block in parsed for pos, token in block]
+        cells = [_Cell(token, pos, {seq}) for block in parsed for pos, token in block if stop is None or pos < stop]
         assert [cell.pos for cell in cells] == list(range(start, start + len(cells)))
         self.cells += cells
         return len(cells)

@@ -10,7 +10,7 @@ import logging
 
 from localrun.engine.events import Diverged
 from localrun.engine.kv_store import KVStore
-from localrun.engine.ports import Backend
+from localrun.engine.ports import Backend, Block
 from localrun.engine.sequence import Sequence
 from localrun.engine.slots import LEFT_TO_COMPUTE
 from localrun.errors import EngineError
@@ -42,11 +42,18 @@ class DiskPrefix:
         if present * size <= sequence.n_computed + size // 2:
             return 0
         blocks = self._store.load(keys[first:present], tokens[first * size : present * size])
-        if (first + len(blocks)) * size <= sequence.n_computed:
+        stop = (first + len(blocks)) * size
+        if len(blocks) == present - first:
+            # Beyond the whole blocks, the prompt may begin as a stored block does that goes on in another way.
+            rest = tokens[stop : min(stop + size, len(tokens) - LEFT_TO_COMPUTE)]
+            if beginning := self._store.load_beginning(self._store.past(keys, present), rest):
+                blocks.append(beginning[0])
+                stop += beginning[1]
+        if stop <= sequence.n_computed:
             return 0
         before = sequence.n_computed
         self._backend.remove(sequence.slot, first * size, -1)
-        restored = self._restored(sequence.slot, first * size, blocks)
+        restored = self._restored(sequence.slot, first * size, blocks, stop)
         sequence.n_computed = first * size + restored
         sequence.n_cached_ram = min(before, sequence.n_computed)
         sequence.n_cached_disk = max(0, sequence.n_computed - before)
@@ -85,7 +92,7 @@ class DiskPrefix:
         if not self._usable or n >= len(keys):
             return None
         here = list(tokens[n * size : (n + 1) * size])
-        there = self._store.diverging(keys[n], here)
+        there = self._store.diverging(keys[n].parent, here)
         if there is None:
             return None
         common = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), len(here))
@@ -99,9 +106,9 @@ class DiskPrefix:
     def problems(self) -> list[str]:
         return self._store.counters.problems
 
-    def _restored(self, slot: int, start: int, blocks: list[bytes]) -> int:
+    def _restored(self, slot: int, start: int, blocks: list[Block], stop: int) -> int:
         try:
-            return self._backend.restore_blocks(slot, start, blocks)
+            return self._backend.restore_blocks(slot, start, blocks, stop)
         except EngineError as error:
             logger.warning("a cached prefix was refused by the engine: %s", error)
             self._backend.remove(slot, start, -1)

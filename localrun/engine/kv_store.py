@@ -25,16 +25,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localrun.engine.ports import Block
 from localrun.paths import ensure_private
 
 logger = logging.getLogger(__name__)
 
-_MAGIC = b"LRKV\x01\x00\x00\x00"
+_MAGIC = b"LRKV\x02\x00\x00\x00"
 _HEADER = struct.Struct("<8sIIQ")  # magic, tokens, checksum of tokens and payload, bytes of payload
 _KEY_BYTES = 16
 _SUFFIX = ".kv"
 _PARENT_CHARS = 12
 """Of the parent's key in a block's file name: enough to find the block's siblings by name alone."""
+_SIBLINGS = 256
+"""Of the blocks with one past, at most so many are looked into."""
 _DRAINED = 0.9
 """After an eviction the folder has this share of its budget, so that not every write evicts."""
 
@@ -65,7 +68,7 @@ class StoreCounters:
 class KVStore:
     """The blocks of one identity in one folder."""
 
-    def __init__(self, root: Path, identity: str, *, block_tokens: int = 64, budget_bytes: int) -> None:
+    def __init__(self, root: Path, identity: str, *, block_tokens: int = 32, budget_bytes: int) -> None:
         """`identity` names everything that the bytes depend on but the tokens. Creates nothing before it writes."""
         self.block_tokens = block_tokens
         self.counters = StoreCounters()
@@ -74,7 +77,7 @@ class KVStore:
         self._folder = root / self._seed[:_KEY_BYTES]
         self._identity = identity
         self._budget = budget_bytes
-        self._queue: queue.SimpleQueue[tuple[Key, bytes, bytes] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Key, bytes, Block] | None] = queue.SimpleQueue()
         self._pending: set[str] = set()
         self._writer: threading.Thread | None = None
         self._failed = False
@@ -88,10 +91,14 @@ class KVStore:
         width = 4 * size
         keys, parent = [], self._seed
         for start in range(0, len(tokens) // size * width, width):
-            own = hashlib.sha256(parent.encode() + data[start : start + width]).hexdigest()[: 2 * _KEY_BYTES]
+            own = _own_key(parent, data[start : start + width])
             keys.append(Key(own, parent))
             parent = own
         return keys
+
+    def past(self, keys: Sequence[Key], n: int) -> str:
+        """The key of everything before block `n`, whose predecessors have `keys`."""
+        return keys[n - 1].own if n else self._seed
 
     def n_present(self, keys: Sequence[Key]) -> int:
         """How many of `keys` are there, from the first on without a gap."""
@@ -100,42 +107,65 @@ class KVStore:
                 return i
         return len(keys)
 
-    def load(self, keys: Sequence[Key], tokens: Sequence[int]) -> list[bytes]:
+    def load(self, keys: Sequence[Key], tokens: Sequence[int]) -> list[Block]:
         """The blocks of `keys`, whose tokens are `tokens`, up to the first that is missing or damaged."""
         size = self.block_tokens
-        blocks = []
+        blocks: list[Block] = []
         for i, key in enumerate(keys):
-            payload = self._read(key, array("i", tokens[i * size : (i + 1) * size]).tobytes())
-            if payload is None:
+            stored = self._read(self._folder / key.file_name, array("i", tokens[i * size : (i + 1) * size]).tobytes())
+            if stored is None:
                 break
-            blocks.append(payload)
+            blocks.append(stored.payload)
         return blocks
 
-    def diverging(self, key: Key, tokens: Sequence[int]) -> list[int] | None:
-        """The tokens of the stored block that has the same past as `key` and agrees longest with `tokens`.
+    def load_beginning(self, past: str, tokens: Sequence[int]) -> tuple[Block, int] | None:
+        """The block after `past` that agrees longest with `tokens`, and with how many of them it does.
+
+        None where no block with this past begins as they do.
+        """
+        found = self._closest(past, tokens)
+        stored = self._read(found.path) if found is not None and found.n_common else None
+        if found is None or stored is None:
+            return None
+        if found.path.name != Key(_own_key(past, stored.tokens), past).file_name:
+            return None  # another past, whose key begins alike
+        return stored.payload, found.n_common
+
+    def diverging(self, past: str, tokens: Sequence[int]) -> list[int] | None:
+        """The tokens of the stored block after `past` that agrees longest with `tokens`.
 
         None where nothing with this past is stored: then nobody came this way.
         """
-        best: list[int] | None = None
-        agreed = -1
-        for path in sorted(self._folder.glob(f"{key.parent[:_PARENT_CHARS]}-*{_SUFFIX}"))[:256]:
-            other = _stored_tokens(path)
-            common = next((i for i, (a, b) in enumerate(zip(other, tokens, strict=False)) if a != b), len(other))
-            if other and common > agreed:
-                best, agreed = other, common
+        found = self._closest(past, tokens)
+        return found.tokens if found is not None else None
+
+    def _closest(self, past: str, tokens: Sequence[int]) -> _Sibling | None:
+        best: _Sibling | None = None
+        try:
+            names = sorted(name for name in os.listdir(self._folder) if name.startswith(f"{past[:_PARENT_CHARS]}-"))
+        except OSError:
+            return None
+        for name in names[:_SIBLINGS]:
+            other = _stored_tokens(self._folder / name) if name.endswith(_SUFFIX) else []
+            n_common = next((i for i, (a, b) in enumerate(zip(other, tokens, strict=False)) if a != b), None)
+            n_common = min(len(other), len(tokens)) if n_common is None else n_common
+            if other and (best is None or n_common > best.n_common):
+                best = _Sibling(self._folder / name, other, n_common)
         return best
 
-    def _read(self, key: Key, tokens: bytes) -> bytes | None:
-        path = self._folder / key.file_name
+    def _read(self, path: Path, tokens: bytes | None = None) -> _Stored | None:
+        """The block in a file, of exactly these tokens if they are given; None for one that is missing or damaged."""
         try:
-            data = path.read_bytes()
+            with path.open("rb", buffering=0) as file:
+                data = bytearray(os.fstat(file.fileno()).st_size)
+                n_read = file.readinto(data)
         except FileNotFoundError:
             return None
         except OSError as error:
             self._problem(f"a cached block cannot be read: {error.strerror}")
             return None
-        payload = _verified(data, tokens)
-        if payload is None:
+        stored = _verified(memoryview(data)[:n_read], tokens)
+        if stored is None:
             self.counters.damaged += 1
             self._problem("a cached block is damaged or foreign: it is computed again")
             with contextlib.suppress(OSError):
@@ -144,11 +174,11 @@ class KVStore:
         self.counters.read_bytes += len(data)
         with contextlib.suppress(OSError):
             os.utime(path)  # used now: evicted last
-        return payload
+        return stored
 
     # writing ------------------------------------------------------------------------------------------------------
 
-    def save(self, key: Key, tokens: Sequence[int], payload: bytes) -> None:
+    def save(self, key: Key, tokens: Sequence[int], payload: Block) -> None:
         """Write a block beside whatever else happens. Does nothing after the disk has refused one."""
         if self._failed or key.own in self._pending:
             return
@@ -180,7 +210,7 @@ class KVStore:
                     self._problem(f"the prefix cache could not be written: {error.strerror}")
             self._pending.discard(key.own)
 
-    def _write(self, key: Key, tokens: bytes, payload: bytes) -> int:
+    def _write(self, key: Key, tokens: bytes, payload: Block) -> int:
         path = self._folder / key.file_name
         if path.exists():
             return 0
@@ -210,17 +240,40 @@ class KVStore:
             logger.warning("%s", line)
 
 
-def _verified(data: bytes, tokens: bytes) -> bytes | None:
-    """The payload of a block file, if it is a whole block of exactly these tokens."""
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What a block's file holds."""
+
+    tokens: bytes
+    payload: Block
+
+
+@dataclass(frozen=True, slots=True)
+class _Sibling:
+    """A stored block with the past that was asked for."""
+
+    path: Path
+    tokens: list[int]
+    n_common: int
+    """Tokens at its beginning that are those of the prompt."""
+
+
+def _own_key(past: str, tokens: bytes) -> str:
+    return hashlib.sha256(past.encode() + tokens).hexdigest()[: 2 * _KEY_BYTES]
+
+
+def _verified(data: memoryview, tokens: bytes | None) -> _Stored | None:
+    """A block file's content, if it is a whole block (of exactly these tokens)."""
     if len(data) < _HEADER.size:
         return None
     magic, n_tokens, checksum, n_payload = _HEADER.unpack_from(data)
-    start = _HEADER.size + len(tokens)
-    if magic != _MAGIC or 4 * n_tokens != len(tokens) or len(data) != start + n_payload:
+    start = _HEADER.size + 4 * n_tokens
+    if magic != _MAGIC or len(data) != start + n_payload:
         return None
-    if data[_HEADER.size : start] != tokens or zlib.crc32(memoryview(data)[_HEADER.size :]) != checksum:
+    held = bytes(data[_HEADER.size : start])
+    if (tokens is not None and held != tokens) or zlib.crc32(data[_HEADER.size :]) != checksum:
         return None
-    return data[start:]
+    return _Stored(held, data[start:])
 
 
 def _stored_tokens(path: Path) -> list[int]:

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from localrun.params import SamplingParams
 
+Block: TypeAlias = bytes | bytearray | memoryview
+"""Bytes of the memory of some tokens, which only the backend understands."""
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -222,18 +225,18 @@ class Backend(Protocol):
         """The largest position in the memory, -1 for an empty sequence."""
         ...
 
-    def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[bytes]:
+    def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[Block]:
         """The cells of positions [start, stop) as opaque blocks of `block` tokens.
 
         Raises `EngineError` where the memory cannot be cut into blocks.
         """
         ...
 
-    def restore_blocks(self, seq: int, start: int, blocks: Sequence[bytes]) -> int:
-        """Put consecutive blocks into an empty range from `start` on; returns how many tokens are there now.
+    def restore_blocks(self, seq: int, start: int, blocks: Sequence[Block], stop: int | None = None) -> int:
+        """Put consecutive blocks into an empty range from `start` on; returns how many tokens that are.
 
-        May be fewer than the blocks hold where a sliding window would be incomplete. Raises `EngineError` for bytes
-        that are no blocks of this engine.
+        The last block is used up to position `stop` only. May be fewer than the blocks hold where a sliding window
+        would be incomplete. Raises `EngineError` for bytes that are no blocks of this engine.
         """
         ...
 

@@ -18,12 +18,12 @@ from localrun.llama.batch import Batch
 from localrun.llama.library import bindings, engine_log
 from localrun.llama.model import LlamaModel
 from localrun.llama.sampler import SamplerChain
-from localrun.llama.state import Section, UnknownLayoutError, join, parse, restore_sequence, save_sequence, split
+from localrun.llama.state import Section, UnknownLayoutError, between, parse, restore_sequence, save_sequence
 from localrun.llama.vocabulary import Vocabulary
 from localrun.params import KVType, SamplingParams
 
 if TYPE_CHECKING:
-    from localrun.engine.ports import Logits
+    from localrun.engine.ports import Block, Logits
 
 MAX_SEQUENCES = 256
 """llama.cpp's `LLAMA_MAX_SEQ`."""
@@ -249,60 +249,74 @@ class LlamaContext:
 
     # blocks of the memory ----------------------------------------------------------------------------------------
 
-    def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[bytes]:
+    def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[Block]:
         """The cells of positions [start, stop) of `seq`, in blocks of `block` tokens.
 
         Raises `UnknownLayoutError` where this engine's memory cannot be cut into blocks.
         """
+        return [self._save_block(seq, first, first + block) for first in range(start, stop, block)]
+
+    def _save_block(self, seq: int, start: int, stop: int) -> Block:
         spare = self._spare
         self.copy(seq, spare, start, stop)
         try:
-            data = save_sequence(self._lib, self.handle, spare)
+            state = save_sequence(self._lib, self.handle, spare)
         finally:
             self.remove(spare, 0, -1)
-        sections = parse(memoryview(data)[8:])
+        sections = parse(state)
         if len(sections) != (2 if self.memory_kind == "window" else 1):
             raise UnknownLayoutError(f"the engine's state has {len(sections)} sections")
-        if sections[0].positions != list(range(start, stop)):
+        if sorted(sections[0].positions) != list(range(start, stop)):
             raise UnknownLayoutError("the engine's state holds other positions than were asked for")
-        return split(sections, start, stop, block)
+        if all(section.in_order for section in sections):
+            return state
+        # Beside other sequences the cells lie where there was room; a block has them in the order of their positions.
+        return between(state, sections, [(start, stop)] * len(sections))
 
-    def restore_blocks(self, seq: int, start: int, blocks: Sequence[bytes]) -> int:
-        """Put blocks back behind position `start` of `seq`; returns how many tokens are there now, 0 for none.
+    def restore_blocks(self, seq: int, start: int, blocks: Sequence[Block], stop: int | None = None) -> int:
+        """Put blocks back behind position `start` of `seq`, up to position `stop`; how many tokens that makes.
 
-        With a sliding window, only as many blocks as end with a complete window.
+        With a sliding window, only as far as a window is complete; 0 where nothing is left or the engine refuses.
         """
         parsed = [parse(block) for block in blocks]
-        while parsed and not self._window_complete(parsed, start):
+        ends = [max(sections[0].positions) + 1 for sections in parsed]
+        if stop is not None and ends:
+            ends[-1] = min(stop, ends[-1])
+        while parsed and not self._window_complete(parsed, start, ends[-1]):
             parsed.pop()
+            ends.pop()
         if not parsed:
             return 0
-        windows = [0, self.n_window] if self.memory_kind == "window" else [0]
-        data = join(parsed, self._head(), self._spare, windows=windows)
-        n_tokens = sum(len(block[0].positions) for block in parsed)
-        while not restore_sequence(self._lib, self.handle, self._spare, data):
-            if not self._grow():
+        # Of the window's memory, what lies before the last window is of no use and may have no room.
+        bounds = [(start, ends[-1])]
+        if self.memory_kind == "window":
+            bounds.append((ends[-1] - self.n_window, ends[-1]))
+        for block, sections in zip(blocks, parsed, strict=False):
+            if not self._restore_block(seq, between(block, sections, bounds)):
+                self.remove(seq, start, -1)
                 return 0
-        self.copy(self._spare, seq, start, start + n_tokens)
-        self.remove(self._spare, 0, -1)
-        return n_tokens
+        return ends[-1] - start
 
-    def _window_complete(self, blocks: list[list[Section]], start: int) -> bool:
+    def _restore_block(self, seq: int, state: Block) -> bool:
+        # The engine replaces a whole sequence: a block goes through the spare one.
+        while not restore_sequence(self._lib, self.handle, self._spare, state):
+            if not self._grow():
+                return False
+        self.copy(self._spare, seq, 0, -1)
+        self.remove(self._spare, 0, -1)
+        return True
+
+    def _window_complete(self, blocks: list[list[Section]], start: int, last: int) -> bool:
         if self.memory_kind != "window":
             return True
-        last = blocks[-1][0].positions[-1] + 1
         first = max(0, last - self.n_window)
-        held = [position for block in blocks for position in block[1].positions if position >= first]
+        held = [position for block in blocks for position in sorted(block[1].positions) if first <= position < last]
         return first >= start and held == list(range(first, last))
 
     @property
     def _spare(self) -> int:
         """The sequence id that the engine leaves to us."""
         return self.options.n_seq_max - 1
-
-    def _head(self) -> bytes:
-        """What a state begins with, taken from an empty one."""
-        return bytes(save_sequence(self._lib, self.handle, self._spare)[:8])
 
     # threads and abort --------------------------------------------------------------------------------------------
 

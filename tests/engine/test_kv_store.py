@@ -44,15 +44,38 @@ def test_a_fresh_process_finds_the_prefix_and_says_the_same(kind: str, window: i
     first = answer(DOCUMENT + b"what?", tmp_path, kind=kind, window=window)
     second = answer(DOCUMENT + b"- and why?", tmp_path, kind=kind, window=window)
     assert first.finished.n_cached_disk == 0
-    assert second.finished.n_cached_disk == len(DOCUMENT) // BLOCK * BLOCK
+    assert second.finished.n_cached_disk == len(DOCUMENT)  # to the token, also inside a block
     assert second.text == answer(DOCUMENT + b"- and why?", None, kind=kind, window=window).text
 
 
-def test_an_identical_prompt_leaves_at_least_one_token_to_compute(tmp_path: Path) -> None:
+def test_an_identical_prompt_leaves_two_tokens_to_compute(tmp_path: Path) -> None:
     prompt = DOCUMENT[: 4 * BLOCK]
     texts = {answer(prompt, tmp_path).text for _ in range(3)}
     assert texts == {answer(prompt, None).text}
-    assert answer(prompt, tmp_path).finished.n_cached_disk == 3 * BLOCK
+    assert answer(prompt, tmp_path).finished.n_cached_disk == 4 * BLOCK - 2
+
+
+def test_a_damaged_block_that_begins_alike_costs_its_tokens_and_not_the_text(tmp_path: Path) -> None:
+    answer(DOCUMENT + b"what?", tmp_path)
+    blocks = store(tmp_path)
+    whole = len(DOCUMENT) // BLOCK
+    for file in tmp_path.glob(f"*/{blocks.past(blocks.keys(list(DOCUMENT)), whole)[:12]}-*.kv"):
+        damage(file, "flipped")
+    second = answer(DOCUMENT + b"- and why?", tmp_path)
+    assert second.finished.n_cached_disk == whole * BLOCK
+    assert second.text == answer(DOCUMENT + b"- and why?", None).text
+
+
+def test_a_block_under_the_name_of_another_past_is_not_used(tmp_path: Path) -> None:
+    answer(DOCUMENT + b"what?", tmp_path)
+    blocks = store(tmp_path)
+    keys = blocks.keys(list(DOCUMENT))
+    other = keys[2].file_name.split("-")[1]
+    (folder,) = tmp_path.iterdir()
+    for file in folder.glob(f"{blocks.past(keys, len(keys))[:12]}-*.kv"):
+        file.unlink()
+    (folder / keys[2].file_name).rename(folder / f"{blocks.past(keys, len(keys))[:12]}-{other}")
+    assert blocks.load_beginning(blocks.past(keys, len(keys)), list(DOCUMENT[2 * BLOCK : 3 * BLOCK])) is None
 
 
 def test_what_was_generated_is_found_by_the_next_turn(tmp_path: Path) -> None:

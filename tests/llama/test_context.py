@@ -21,7 +21,7 @@ from localrun.errors import (
 from localrun.gguf import read_header
 from localrun.llama.context import LlamaContext
 from localrun.llama.model import LlamaModel
-from localrun.llama.state import UnknownLayoutError
+from localrun.llama.state import UnknownLayoutError, parse
 from localrun.params import SamplingParams
 
 pytestmark = pytest.mark.model
@@ -113,6 +113,40 @@ def test_restored_blocks_go_on_bit_for_bit(flash: bool, context: Make, model: Ll
         for each in (undisturbed, restored):
             each.decode([Span(1, len(kept), rest, "last")])
         assert np.array_equal(restored.logits(len(rest) - 1), undisturbed.logits(len(rest) - 1))
+
+
+def test_the_last_block_is_restored_up_to_any_token(context: Make, model: LlamaModel) -> None:
+    made = context()
+    ids = model.vocabulary.encode(b"The three primary colours are red, yellow and blue. " * 30)[:150]
+    made.decode([Span(0, 0, ids, "last")])
+    blocks = made.save_blocks(0, 0, 128, 32)
+    for stop in (33, 64, 95):
+        undisturbed, restored = context(), context()
+        undisturbed.decode([Span(1, 0, ids[:stop], "none")])
+        assert restored.restore_blocks(1, 0, blocks[: -(-stop // 32)], stop) == stop
+        assert restored.last_position(1) == stop - 1
+        for each in (undisturbed, restored):
+            each.decode([Span(1, stop, ids[stop:], "last")])
+        assert np.array_equal(restored.logits(149 - stop), undisturbed.logits(149 - stop))
+
+
+def test_a_block_is_in_order_wherever_its_cells_lay(context: Make, model: LlamaModel) -> None:
+    ids = model.vocabulary.encode(b"one two three four five six seven eight nine ten " * 20)[:64]
+    alone, scattered = context(n_cells=256), context(n_cells=256)
+    alone.decode([Span(0, 0, ids, "none")])
+    scattered.decode([Span(1, 0, ids, "none")])
+    scattered.decode([Span(0, 0, ids[:32], "none")])
+    scattered.remove(1, 0, -1)
+    while scattered.last_position(0) < 63:  # the later cells go around the end of the memory, to where there was room
+        scattered.decode([Span(1, 0, ids * 2, "none")])
+        scattered.remove(1, 0, -1)
+        at = scattered.last_position(0) + 1
+        scattered.decode([Span(0, at, ids[at : at + 8], "none")])
+    (block,) = scattered.save_blocks(0, 0, 64, 64)
+    (section,) = parse(block)
+    assert section.positions == list(range(64))
+    assert alone.restore_blocks(1, 0, [block]) == 64
+    assert alone.last_position(1) == 63
 
 
 def test_blocks_saved_in_pieces_are_those_saved_at_once(context: Make, model: LlamaModel) -> None:
