@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -147,7 +147,7 @@ class FakeBackend:
             for i in range(0, stop - start, block)
         ]
 
-    def restore_blocks(self, seq: int, start: int, blocks: Sequence[Block], stop: int | None = None) -> int:
+    def restore_blocks(self, seq: int, start: int, blocks: Iterable[Block], stop: int | None = None) -> int:
         try:
             parsed = [json.loads(bytes(block)) for block in blocks]
         except ValueError as error:

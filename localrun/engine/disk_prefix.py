@@ -7,9 +7,11 @@ that would have been computed, at least one token is left to compute, and readin
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
 
 from localrun.engine.events import Diverged
-from localrun.engine.kv_store import KVStore
+from localrun.engine.kv_store import Key, KVStore, Sibling
 from localrun.engine.ports import Backend, Block
 from localrun.engine.sequence import Sequence
 from localrun.engine.slots import LEFT_TO_COMPUTE
@@ -41,16 +43,11 @@ class DiskPrefix:
         present = first + self._store.n_present(keys[first:])
         if present * size <= sequence.n_computed + size // 2:
             return 0
-        blocks = self._store.load(keys[first:present], tokens[first * size : present * size])
-        stop = (first + len(blocks)) * size
-        if len(blocks) == present - first:
-            # Beyond the whole blocks, the prompt may begin as a stored block does that goes on in another way.
-            rest = tokens[stop : min(stop + size, len(tokens) - LEFT_TO_COMPUTE)]
-            if beginning := self._store.load_beginning(self._store.past(keys, present), rest):
-                blocks.append(beginning[0])
-                stop += beginning[1]
-        if stop <= sequence.n_computed:
-            return 0
+        # Beyond the whole blocks, the prompt may begin as a stored block does that goes on in another way.
+        rest = tokens[present * size : min((present + 1) * size, len(tokens) - LEFT_TO_COMPUTE)]
+        sibling = self._store.closest(self._store.past(keys, present), rest)
+        stop = present * size + (sibling.n_common if sibling is not None else 0)
+        blocks = self._blocks(keys[first:present], tokens[first * size : present * size], sibling)
         before = sequence.n_computed
         self._backend.remove(sequence.slot, first * size, -1)
         restored = self._restored(sequence.slot, first * size, blocks, stop)
@@ -92,9 +89,10 @@ class DiskPrefix:
         if not self._usable or n >= len(keys):
             return None
         here = list(tokens[n * size : (n + 1) * size])
-        there = self._store.diverging(keys[n].parent, here)
-        if there is None:
+        sibling = self._store.closest(keys[n].parent, here)
+        if sibling is None:
             return None
+        there = sibling.tokens
         common = next((i for i, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), len(here))
         return Diverged(n * size + common, tuple(here[common:]), tuple(there[common:])) if n or common else None
 
@@ -106,7 +104,18 @@ class DiskPrefix:
     def problems(self) -> list[str]:
         return self._store.counters.problems
 
-    def _restored(self, slot: int, start: int, blocks: list[Block], stop: int) -> int:
+    def _blocks(self, keys: Seq[Key], tokens: Seq[int], sibling: Sibling | None) -> Iterator[Block]:
+        """The blocks of `keys` and, if none of them is damaged, the one that goes on like the prompt."""
+        missing = len(keys)
+        for block in self._store.load(keys, tokens):
+            missing -= 1
+            yield block
+        if not missing and sibling is not None and sibling.n_common:
+            last = self._store.load_sibling(sibling)
+            if last is not None:
+                yield last
+
+    def _restored(self, slot: int, start: int, blocks: Iterator[Block], stop: int) -> int:
         try:
             return self._backend.restore_blocks(slot, start, blocks, stop)
         except EngineError as error:

@@ -21,7 +21,7 @@ import threading
 import time
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,6 +52,16 @@ class Key:
     @property
     def file_name(self) -> str:
         return f"{self.parent[:_PARENT_CHARS]}-{self.own}{_SUFFIX}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A stored block with the past of another one."""
+
+    path: Path
+    tokens: list[int]
+    n_common: int
+    """Tokens at its beginning that are those it was compared with."""
 
 
 @dataclass(slots=True)
@@ -107,54 +117,45 @@ class KVStore:
                 return i
         return len(keys)
 
-    def load(self, keys: Sequence[Key], tokens: Sequence[int]) -> list[Block]:
-        """The blocks of `keys`, whose tokens are `tokens`, up to the first that is missing or damaged."""
-        size = self.block_tokens
-        blocks: list[Block] = []
-        for i, key in enumerate(keys):
-            stored = self._read(self._folder / key.file_name, array("i", tokens[i * size : (i + 1) * size]).tobytes())
-            if stored is None:
-                break
-            blocks.append(stored.payload)
-        return blocks
+    def load(self, keys: Sequence[Key], tokens: Sequence[int]) -> Iterator[Block]:
+        """The blocks of `keys`, whose tokens are `tokens`, up to the first that is missing or damaged.
 
-    def load_beginning(self, past: str, tokens: Sequence[int]) -> tuple[Block, int] | None:
-        """The block after `past` that agrees longest with `tokens`, and with how many of them it does.
-
-        None where no block with this past begins as they do.
+        One at a time, so that none of them needs memory longer than it takes to use it.
         """
-        found = self._closest(past, tokens)
-        stored = self._read(found.path) if found is not None and found.n_common else None
-        if found is None or stored is None:
-            return None
-        if found.path.name != Key(_own_key(past, stored.tokens), past).file_name:
-            return None  # another past, whose key begins alike
-        return stored.payload, found.n_common
+        size = self.block_tokens
+        for i, key in enumerate(keys):
+            held = array("i", tokens[i * size : (i + 1) * size]).tobytes()
+            payload = self._read(self._folder / key.file_name, held)
+            if payload is None:
+                return
+            yield payload
 
-    def diverging(self, past: str, tokens: Sequence[int]) -> list[int] | None:
-        """The tokens of the stored block after `past` that agrees longest with `tokens`.
+    def load_sibling(self, sibling: Sibling) -> Block | None:
+        """A block that `closest` found; None for one that is damaged or gone."""
+        return self._read(sibling.path, array("i", sibling.tokens).tobytes())
+
+    def closest(self, past: str, tokens: Sequence[int]) -> Sibling | None:
+        """The stored block after `past` that agrees longest with `tokens`.
 
         None where nothing with this past is stored: then nobody came this way.
         """
-        found = self._closest(past, tokens)
-        return found.tokens if found is not None else None
-
-    def _closest(self, past: str, tokens: Sequence[int]) -> _Sibling | None:
-        best: _Sibling | None = None
+        best: Sibling | None = None
         try:
             names = sorted(name for name in os.listdir(self._folder) if name.startswith(f"{past[:_PARENT_CHARS]}-"))
         except OSError:
             return None
         for name in names[:_SIBLINGS]:
             other = _stored_tokens(self._folder / name) if name.endswith(_SUFFIX) else []
+            if name != Key(_own_key(past, array("i", other).tobytes()), past).file_name:
+                continue  # damaged, or of another past whose key begins alike
             n_common = next((i for i, (a, b) in enumerate(zip(other, tokens, strict=False)) if a != b), None)
             n_common = min(len(other), len(tokens)) if n_common is None else n_common
-            if other and (best is None or n_common > best.n_common):
-                best = _Sibling(self._folder / name, other, n_common)
+            if best is None or n_common > best.n_common:
+                best = Sibling(self._folder / name, other, n_common)
         return best
 
-    def _read(self, path: Path, tokens: bytes | None = None) -> _Stored | None:
-        """The block in a file, of exactly these tokens if they are given; None for one that is missing or damaged."""
+    def _read(self, path: Path, tokens: bytes) -> Block | None:
+        """The block of exactly these tokens in a file; None for one that is missing or damaged."""
         try:
             with path.open("rb", buffering=0) as file:
                 data = bytearray(os.fstat(file.fileno()).st_size)
@@ -164,8 +165,8 @@ class KVStore:
         except OSError as error:
             self._problem(f"a cached block cannot be read: {error.strerror}")
             return None
-        stored = _verified(memoryview(data)[:n_read], tokens)
-        if stored is None:
+        payload = _verified(memoryview(data)[:n_read], tokens)
+        if payload is None:
             self.counters.damaged += 1
             self._problem("a cached block is damaged or foreign: it is computed again")
             with contextlib.suppress(OSError):
@@ -174,7 +175,7 @@ class KVStore:
         self.counters.read_bytes += len(data)
         with contextlib.suppress(OSError):
             os.utime(path)  # used now: evicted last
-        return stored
+        return payload
 
     # writing ------------------------------------------------------------------------------------------------------
 
@@ -240,40 +241,21 @@ class KVStore:
             logger.warning("%s", line)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What a block's file holds."""
-
-    tokens: bytes
-    payload: Block
-
-
-@dataclass(frozen=True, slots=True)
-class _Sibling:
-    """A stored block with the past that was asked for."""
-
-    path: Path
-    tokens: list[int]
-    n_common: int
-    """Tokens at its beginning that are those of the prompt."""
-
-
 def _own_key(past: str, tokens: bytes) -> str:
     return hashlib.sha256(past.encode() + tokens).hexdigest()[: 2 * _KEY_BYTES]
 
 
-def _verified(data: memoryview, tokens: bytes | None) -> _Stored | None:
-    """A block file's content, if it is a whole block (of exactly these tokens)."""
+def _verified(data: memoryview, tokens: bytes) -> memoryview | None:
+    """The payload of a block file, if it is a whole block of exactly these tokens."""
     if len(data) < _HEADER.size:
         return None
     magic, n_tokens, checksum, n_payload = _HEADER.unpack_from(data)
-    start = _HEADER.size + 4 * n_tokens
-    if magic != _MAGIC or len(data) != start + n_payload:
+    start = _HEADER.size + len(tokens)
+    if magic != _MAGIC or 4 * n_tokens != len(tokens) or len(data) != start + n_payload:
         return None
-    held = bytes(data[_HEADER.size : start])
-    if (tokens is not None and held != tokens) or zlib.crc32(data[_HEADER.size :]) != checksum:
+    if data[_HEADER.size : start] != tokens or zlib.crc32(data[_HEADER.size :]) != checksum:
         return None
-    return _Stored(held, data[start:])
+    return data[start:]
 
 
 def _stored_tokens(path: Path) -> list[int]:

@@ -7,7 +7,7 @@ which is an answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
@@ -232,10 +232,10 @@ class Backend(Protocol):
         """
         ...
 
-    def restore_blocks(self, seq: int, start: int, blocks: Sequence[Block], stop: int | None = None) -> int:
-        """Put consecutive blocks into an empty range from `start` on; returns how many tokens that are.
+    def restore_blocks(self, seq: int, start: int, blocks: Iterable[Block], stop: int | None = None) -> int:
+        """Put consecutive blocks into an empty range from `start` on, up to `stop`; returns how many tokens that are.
 
-        The last block is used up to position `stop` only. May be fewer than the blocks hold where a sliding window
+        Each block is used before the next is taken. May be fewer than the blocks hold where a sliding window
         would be incomplete. Raises `EngineError` for bytes that are no blocks of this engine.
         """
         ...

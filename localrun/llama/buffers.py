@@ -5,13 +5,12 @@ Knows the wording of llama.cpp's log lines; takes nothing itself. Invariant: out
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from localrun.llama.log import logger
+from localrun.llama.library import engine_log
 
 _LINE = re.compile(r"(\S+)\s+(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
 
@@ -36,21 +35,14 @@ def buffer_sizes() -> Iterator[BufferSizes]:
     """Collects the sizes of the buffers that are made inside the block."""
     found = BufferSizes()
 
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if match := _LINE.search(record.getMessage()):
-                key = (match[1], match[2])
-                found.sizes[key] = found.sizes.get(key, 0) + round(float(match[3]) * (1 << 20))
+    def hear(line: str) -> None:
+        if "buffer size" in line and (match := _LINE.search(line)):
+            key = (match[1], match[2])
+            found.sizes[key] = found.sizes.get(key, 0) + round(float(match[3]) * (1 << 20))
 
-    collector, level, propagate = Collector(logging.DEBUG), logger.level, logger.propagate
-    if not logger.isEnabledFor(logging.DEBUG):
-        # The lines are of level DEBUG. Who listens at a higher level must not hear more because of us.
-        logger.setLevel(logging.DEBUG)
-        logger.propagate = False
-    logger.addHandler(collector)
+    listeners = engine_log().listeners
+    listeners.append(hear)
     try:
         yield found
     finally:
-        logger.removeHandler(collector)
-        logger.setLevel(level)
-        logger.propagate = propagate
+        listeners.remove(hear)

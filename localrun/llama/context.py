@@ -7,7 +7,7 @@ return code is told apart, and the abort flag is read by C without the interpret
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -273,29 +273,43 @@ class LlamaContext:
         # Beside other sequences the cells lie where there was room; a block has them in the order of their positions.
         return between(state, sections, [(start, stop)] * len(sections))
 
-    def restore_blocks(self, seq: int, start: int, blocks: Sequence[Block], stop: int | None = None) -> int:
+    def restore_blocks(self, seq: int, start: int, blocks: Iterable[Block], stop: int | None = None) -> int:
         """Put blocks back behind position `start` of `seq`, up to position `stop`; how many tokens that makes.
 
-        With a sliding window, only as far as a window is complete; 0 where nothing is left or the engine refuses.
+        With a sliding window, only as far as a window is complete. What was restored before a block that the engine
+        refuses stays, but for a window. Raises `UnknownLayoutError` for bytes that are no block; `seq` is empty from
+        `start` on then.
         """
+        limit = stop if stop is not None else 1 << 31
+        try:
+            if self.memory_kind == "window":
+                return self._restore_window(seq, start, list(blocks), limit)
+            at = start
+            for block in blocks:
+                sections = parse(block)
+                end = min(limit, sections[0].end)
+                if not self._restore_block(seq, between(block, sections, [(at, end)] * len(sections))):
+                    break
+                at = end
+            return at - start
+        except UnknownLayoutError:
+            self.remove(seq, start, -1)
+            raise
+
+    def _restore_window(self, seq: int, start: int, blocks: list[Block], limit: int) -> int:
         parsed = [parse(block) for block in blocks]
-        ends = [max(sections[0].positions) + 1 for sections in parsed]
-        if stop is not None and ends:
-            ends[-1] = min(stop, ends[-1])
-        while parsed and not self._window_complete(parsed, start, ends[-1]):
+        while parsed and not self._window_complete(parsed, start, min(limit, parsed[-1][0].end)):
             parsed.pop()
-            ends.pop()
         if not parsed:
             return 0
-        # Of the window's memory, what lies before the last window is of no use and may have no room.
-        bounds = [(start, ends[-1])]
-        if self.memory_kind == "window":
-            bounds.append((ends[-1] - self.n_window, ends[-1]))
+        end = min(limit, parsed[-1][0].end)
+        # What lies before the last window is of no use to the window's memory, and may have no room there.
+        bounds = [(start, end), (end - self.n_window, end)]
         for block, sections in zip(blocks, parsed, strict=False):
             if not self._restore_block(seq, between(block, sections, bounds)):
                 self.remove(seq, start, -1)
                 return 0
-        return ends[-1] - start
+        return end - start
 
     def _restore_block(self, seq: int, state: Block) -> bool:
         # The engine replaces a whole sequence: a block goes through the spare one.
@@ -307,8 +321,6 @@ class LlamaContext:
         return True
 
     def _window_complete(self, blocks: list[list[Section]], start: int, last: int) -> bool:
-        if self.memory_kind != "window":
-            return True
         first = max(0, last - self.n_window)
         held = [position for block in blocks for position in sorted(block[1].positions) if first <= position < last]
         return first >= start and held == list(range(first, last))

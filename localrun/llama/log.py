@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 logger = logging.getLogger("localrun.engine.native")
@@ -20,10 +21,14 @@ _ERROR = 4
 
 
 class EngineLog:
-    """Collects whole lines. `errors` are the latest error lines, oldest first."""
+    """Collects whole lines. `errors` are the latest error lines, oldest first; `listeners` hear every line.
+
+    A load has some 2,000 lines, most of them for nobody: what is done for each counts.
+    """
 
     def __init__(self) -> None:
         self.errors: deque[str] = deque(maxlen=20)
+        self.listeners: list[Callable[[str], None]] = []
         self._level = 2
         self._line = ""
         self._callback: Any = None
@@ -43,11 +48,14 @@ class EngineLog:
         self._line += (text or b"").decode("utf-8", "replace")
         while "\n" in self._line:
             line, self._line = self._line.split("\n", 1)
-            self._emit(line.rstrip())
+            if line := line.rstrip():
+                self._emit(line)
 
     def _emit(self, line: str) -> None:
-        if not line:
-            return
         if self._level == _ERROR:
             self.errors.append(line)
-        logger.log(_LEVELS.get(self._level, logging.DEBUG), "%s", line)
+        for listener in self.listeners:
+            listener(line)
+        level = _LEVELS.get(self._level, logging.DEBUG)
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s", line)

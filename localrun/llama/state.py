@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from localrun.errors import EngineError
 
@@ -33,8 +33,7 @@ class UnknownLayoutError(EngineError):
     """The engine's state does not look as expected: blocks cannot be made of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(NamedTuple):
     """The keys or the values of one layer: `head` as it is written before them, and their bytes."""
 
     head: Block
@@ -61,6 +60,11 @@ class Section:
     transposed: bool = False
     keys: Sequence[Layer] = ()
     values: Sequence[Layer] = ()
+
+    @property
+    def end(self) -> int:
+        """The position behind the last one."""
+        return max(self.positions, default=-1) + 1
 
     @property
     def in_order(self) -> bool:

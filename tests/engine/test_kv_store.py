@@ -75,7 +75,7 @@ def test_a_block_under_the_name_of_another_past_is_not_used(tmp_path: Path) -> N
     for file in folder.glob(f"{blocks.past(keys, len(keys))[:12]}-*.kv"):
         file.unlink()
     (folder / keys[2].file_name).rename(folder / f"{blocks.past(keys, len(keys))[:12]}-{other}")
-    assert blocks.load_beginning(blocks.past(keys, len(keys)), list(DOCUMENT[2 * BLOCK : 3 * BLOCK])) is None
+    assert blocks.closest(blocks.past(keys, len(keys)), list(DOCUMENT[2 * BLOCK : 3 * BLOCK])) is None
 
 
 def test_what_was_generated_is_found_by_the_next_turn(tmp_path: Path) -> None:
