@@ -81,7 +81,7 @@ class LocalResponder:
         self._governor = ThreadGovernor(cores, LoadProbe().others, fixed=self._params.threads, n_prefill=n_prefill)
         self._loaded: Future[Loaded] = Future()
         self._load_s = 0.0
-        self._warm_up = WarmUp(self._header, default_paths().kv_blocks) if self._params.cache else None
+        self._warm_up = WarmUp(self._header) if self._params.cache else None
         self._loader = threading.Thread(target=self._load, name="localrun-loader", daemon=True)
         self._loader.start()
 

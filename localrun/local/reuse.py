@@ -46,11 +46,10 @@ class _Decoder(Protocol):
 class WarmUp:
     """What reading the cache will need, got ready on a thread while the model is being loaded."""
 
-    def __init__(self, header: GGUFHeader, root: Path) -> None:
+    def __init__(self, header: GGUFHeader) -> None:
         self._header = header
         self._fingerprint = ""
         self._error: Exception | None = None
-        self._has_blocks = root.is_dir()
         self._thread = threading.Thread(target=self._run, name="localrun-warm-up", daemon=True)
         self._thread.start()
 
@@ -64,8 +63,6 @@ class WarmUp:
     def _run(self) -> None:
         try:
             self._fingerprint = fingerprint(self._header.path)
-            if self._has_blocks:
-                import numpy  # noqa: F401 - joining blocks needs it, and importing it takes 0.1 s
         except Exception as error:  # told to whoever asks
             self._error = error
 
