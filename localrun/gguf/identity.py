@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localrun.errors import ModelFileError
 from localrun.gguf.foreign import shown
-from localrun.gguf.header import read_header
+from localrun.gguf.header import GGUFHeader, read_header
 from localrun.gguf.known import identity_of, memory_file
 from localrun.paths import ensure_private
 
@@ -27,8 +27,8 @@ Progress = Callable[[int, int], None]
 """Called with (bytes done, bytes in total)."""
 
 
-def fingerprint(path: Path | str) -> str:
-    """An identity of the model's content, as 32 hexadecimal digits, without reading all of it.
+def fingerprint(model: Path | str | GGUFHeader) -> str:
+    """An identity of a model's content, as 32 hexadecimal digits, without reading all of it. Takes its file or header.
 
     It covers the sizes of all its files, each whole header (so vocabulary, template, tensor names, types and
     positions) and 64 samples of 4 KiB spread evenly over each file's tensor data, the last bytes included. Two
@@ -37,7 +37,7 @@ def fingerprint(path: Path | str) -> str:
 
     Raises `ModelFileError` if the file is no complete model.
     """
-    header = read_header(path, runnable=False)
+    header = model if isinstance(model, GGUFHeader) else read_header(model, runnable=False)
     digest = hashlib.sha256()
     first_tensor = {t.shard: t.offset for t in reversed(header.tensors)}
     for number, shard in enumerate(header.shards):

@@ -1,30 +1,32 @@
-"""A model file → a model and a context in memory.
+"""A model file → a model in memory, read on a thread.
 
-Knows headers, memory and the llama layer; knows no request. Invariants: the file is checked in Python before C sees
-it, a context is never promised that memory cannot hold, and every step down (fewer GPU layers) is a warning.
+Knows headers, memory and the llama layer; knows no engine and no request, so that the engine can be imported while the
+library reads. Invariants: the file is checked in Python before C sees it, and every step down (fewer GPU layers) is a
+warning.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from localrun.errors import DoesNotFitError, ModelFileError
-from localrun.gguf import GGUFHeader
-from localrun.hardware.correction import learn, memory_correction
-from localrun.hardware.cpu import physical_cores, usable_cpus
-from localrun.hardware.planner import LoadPlan, Planner, n_sequences
+from localrun.gguf import GGUFHeader, fingerprint, read_header
+from localrun.hardware.correction import memory_correction
+from localrun.hardware.cpu import physical_cores
+from localrun.hardware.planner import LoadPlan, Planner
 from localrun.hardware.shape import model_shape
 from localrun.hardware.tuning import tuned_for
 from localrun.llama.buffers import buffer_sizes
-from localrun.llama.context import ContextOptions, LlamaContext
 from localrun.llama.devices import gpu_devices, gpu_is_compiled_in
 from localrun.llama.model import LlamaModel
+from localrun.local.weights import check_small_weights
 from localrun.params import EngineParams
 from localrun.responder import Warning_
-
-_SMALLEST_START = 512
 
 
 def with_tuning(params: EngineParams, path: Path) -> tuple[EngineParams, int]:
@@ -114,54 +116,61 @@ def plan_context(header: GGUFHeader, params: EngineParams) -> ContextPlan:
     return ContextPlan(load, planner, tuple(Warning_(notice.code, notice.message) for notice in load.notices))
 
 
-def open_context(loaded: Loaded, header: GGUFHeader, params: EngineParams, n_ctx: int, n_first: int) -> LlamaContext:
-    """A context for sequences of up to `n_ctx` tokens; memory is taken for `n_first` tokens and grows from there.
+class Loading:
+    """A model file that is being read, by a thread that began with this object."""
 
-    Where memory runs out after all, an automatic context is halved, with a warning in `loaded`. Raises
-    `DoesNotFitError` for one that was asked for, and when not even the smallest can be had.
-    """
-    while True:
+    def __init__(self, path: Path, params: EngineParams, on_load: Callable[[float], None] | None = None) -> None:
+        """Checks the file, then starts to load it. Raises `ModelFileError` or `DoesNotFitError`."""
+        self.path = path
+        self.header: GGUFHeader = read_header(path)
+        self.params, self.cores = with_tuning(params, path)
+        self.plan = plan_context(self.header, self.params)
+        self.seconds = 0.0
+        """How long it took, once it is there."""
+        self.stopping = threading.Event()
+        """Set by who does not want the model any more, or wants no answer any more."""
+        self._on_load = on_load
+        self._loaded: Future[Loaded] = Future()
+        self._content: Future[str] = Future()
+        self._reader = threading.Thread(target=self._load, name="localrun-loader", daemon=True)
+        self._reader.start()
+        if self.params.cache:
+            threading.Thread(target=self._identify, name="localrun-identity", daemon=True).start()
+
+    def wait(self) -> Loaded:
+        """The model, when it is there. Raises what loading raised."""
+        return self._loaded.result()
+
+    def fingerprint(self) -> str:
+        """The identity of the model's content, which the cache needs. Waits for it."""
+        return self._content.result()
+
+    def close(self) -> None:
+        """Stop loading, and free the model. Idempotent."""
+        self.stopping.set()
+        self._reader.join()
+        if self._loaded.exception() is None:
+            self._loaded.result().model.close()
+
+    def _load(self) -> None:
+        started = time.perf_counter()
+
+        def progress(fraction: float) -> bool:
+            if self._on_load is not None:
+                self._on_load(fraction)
+            return not self.stopping.is_set()
+
         try:
-            return _make_context(loaded, header, params, n_ctx, n_first)
-        except DoesNotFitError:
-            if params.n_ctx is not None or n_ctx <= _SMALLEST_START:
-                raise
-            shorter = max(_SMALLEST_START, n_ctx // 2)
-            message = f"a context of {n_ctx:,} tokens does not fit in memory: trying {shorter:,}"
-            loaded.warnings.append(Warning_("context_reduced", message))
-            n_ctx, n_first = shorter, min(n_first, shorter * params.n_parallel)
+            check_small_weights(self.header)
+            loaded = load_model(self.path, self.params, self.plan, progress)
+        except BaseException as error:  # handed to whoever waits for the model
+            self._loaded.set_exception(error)
+            return
+        self.seconds = time.perf_counter() - started
+        self._loaded.set_result(loaded)
 
-
-def _make_context(loaded: Loaded, header: GGUFHeader, params: EngineParams, n_ctx: int, n_first: int) -> LlamaContext:
-    planner = loaded.plan.planner
-    n_cells = n_ctx * params.n_parallel
-    start = n_cells if _fixed_length(header) else min(n_cells, max(_SMALLEST_START, -(-n_first // 256) * 256))
-    cores = physical_cores()
-    flash = params.flash_attention
-    if flash is None and not loaded.gpu_layers:
-        # Measured on CPU at depth 512: decoding 112 tokens/s without, 86 with; prefill about equal. Only a context
-        # whose attention scores would not fit in memory turns it on.
-        flash = loaded.plan.load.flash_attention
-    options = ContextOptions(
-        n_ctx_seq=n_ctx,
-        n_cells=n_cells,
-        n_cells_start=start,
-        n_seq_max=n_sequences(planner.shape, params.n_parallel),
-        n_batch=params.n_batch,
-        n_ubatch=params.n_ubatch,
-        threads=params.threads or cores,
-        threads_prefill=params.threads or min(usable_cpus(), 2 * cores),
-        n_outputs_max=max(32, 16 * params.n_parallel),
-        kv_type=params.kv_type,
-        flash_attention=flash,
-    )
-    with buffer_sizes() as taken:
-        context = LlamaContext(loaded.model, options)
-    planned = planner.placement(start // params.n_parallel, loaded.gpu_layers, flash=bool(flash or loaded.gpu_layers))
-    learn(planned.total, loaded.bytes_taken + taken.total)
-    return context
-
-
-def _fixed_length(header: GGUFHeader) -> bool:
-    """Whether the context's length changes the model's arithmetic (LongRoPE picks its factors by it)."""
-    return any(tensor.name.startswith("rope_factors_long") for tensor in header.tensors)
+    def _identify(self) -> None:
+        try:
+            self._content.set_result(fingerprint(self.header))
+        except Exception as error:  # handed to whoever asks
+            self._content.set_exception(error)

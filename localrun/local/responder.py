@@ -24,24 +24,24 @@ from localrun.engine.speculative import Drafter, NgramDrafter
 from localrun.engine.threads import ThreadGovernor
 from localrun.engine.worker import EngineWorker
 from localrun.errors import EngineError
-from localrun.gguf import GGUFHeader, known_sha256, read_header
+from localrun.gguf import known_sha256
 from localrun.hardware.cpu import usable_cpus
 from localrun.hardware.load import LoadProbe
 from localrun.llama.context import LlamaContext
 from localrun.local.answer import Answer, Sink
 from localrun.local.constraining import RequestConstraint, Vocabularies, checked_constraint
+from localrun.local.context import open_context
 from localrun.local.drafting import DraftModel
-from localrun.local.loading import Loaded, load_model, open_context, plan_context, with_tuning
+from localrun.local.loading import Loaded, Loading
 from localrun.local.output import AnswerOutput
 from localrun.local.prompts import Encoded, Prompts
-from localrun.local.reuse import WarmUp, cache_budget, cache_identity
-from localrun.local.weights import check_small_weights
+from localrun.local.reuse import cache_budget, cache_identity
 from localrun.params import EngineParams
 from localrun.paths import default_paths
 from localrun.responder import Event, ModelIdentity, ModelInfo, Request, Warning_
 
 if TYPE_CHECKING:
-    from localrun.catalog import ModelFile, Progress
+    from localrun.catalog import ModelFile
     from localrun.chat.template import ChatTemplate
     from localrun.constraint.compiled import PreparedVocabulary
 
@@ -58,15 +58,16 @@ class LocalResponder:
         params: EngineParams | None = None,
         *,
         on_load: Callable[[float], None] | None = None,
+        loading: Loading | None = None,
     ) -> None:
-        """Checks the file, then starts to load it. Raises `ModelFileError` or `DoesNotFitError`."""
+        """Checks the file and starts to load it, or takes a `loading` that has begun.
+
+        Raises `ModelFileError` or `DoesNotFitError`.
+        """
         self._file = file
-        self._header: GGUFHeader = read_header(file.path)
-        self._params, cores = with_tuning(params or EngineParams(), file.path)
+        self._loading = loading or Loading(file.path, params or EngineParams(), on_load)
+        self._header, self._params, self._plan = self._loading.header, self._loading.params, self._loading.plan
         self._prompts = Prompts(self._header, file.name)
-        self._plan = plan_context(self._header, self._params)
-        self._on_load = on_load
-        self._stopping = threading.Event()
         self._closed = False
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
@@ -77,13 +78,9 @@ class LocalResponder:
         self._engine: Engine | None = None
         self._draft: DraftModel | None = None
         # Made early: its first look at the load spans the time it takes to load the model.
+        cores = self._loading.cores
         n_prefill = min(usable_cpus(), 2 * cores)
         self._governor = ThreadGovernor(cores, LoadProbe().others, fixed=self._params.threads, n_prefill=n_prefill)
-        self._loaded: Future[Loaded] = Future()
-        self._load_s = 0.0
-        self._warm_up = WarmUp(self._header) if self._params.cache else None
-        self._loader = threading.Thread(target=self._load, name="localrun-loader", daemon=True)
-        self._loader.start()
 
     # the Responder interface --------------------------------------------------------------------------------------
 
@@ -113,7 +110,7 @@ class LocalResponder:
 
     def stop(self) -> None:
         """End what runs: loading, or every answer. Any thread may call it."""
-        self._stopping.set()
+        self._loading.stopping.set()
         for answer in list(self._answers):
             answer.stop()
 
@@ -124,8 +121,7 @@ class LocalResponder:
     def close(self) -> None:
         """End everything and free the model. Idempotent."""
         self._closed = True
-        self._stopping.set()
-        self._loader.join()
+        self._loading.stopping.set()
         if self._worker is not None:
             self._worker.close()
         if self._disk is not None:
@@ -136,8 +132,7 @@ class LocalResponder:
             self._draft.close()
         if self._context is not None:
             self._context.close()
-        if self._loaded.done() and self._loaded.exception() is None:
-            self._loaded.result().model.close()
+        self._loading.close()
 
     # one answer ---------------------------------------------------------------------------------------------------
 
@@ -149,7 +144,7 @@ class LocalResponder:
         submitted = time.perf_counter()
         if self._closed:
             raise EngineError("the model is closed", hint="load it again")
-        self._stopping.clear()
+        self._loading.stopping.clear()
         checked = checked_constraint(request.params.constraint)
         self._prompts.render(request)  # beside the loading: a template's refusal is told before a weight is needed
         loaded = self.wait_loaded()
@@ -194,7 +189,7 @@ class LocalResponder:
         """The model, when it is there. Raises what loading raised, and `EngineError` after `close`."""
         if self._closed:
             raise EngineError("the model is closed", hint="load it again")
-        return self._loaded.result()
+        return self._loading.wait()
 
     @property
     def cache_problems(self) -> list[str]:
@@ -210,7 +205,7 @@ class LocalResponder:
 
     @property
     def load_s(self) -> float:
-        return self._load_s
+        return self._loading.seconds
 
     @property
     def context_limit(self) -> int:
@@ -235,7 +230,7 @@ class LocalResponder:
         """Called by an answer that begins: `stop` reaches it."""
         with self._lock:
             self._answers.append(answer)
-        if self._stopping.is_set():
+        if self._loading.stopping.is_set():
             answer.stop()
 
     def after_step(self, function: Callable[[], None]) -> None:
@@ -288,47 +283,12 @@ class LocalResponder:
         return self._draft.drafter
 
     def _open_disk(self, context: LlamaContext) -> DiskPrefix | None:
-        if self._warm_up is None:
+        if not self._params.cache:
             return None
-        content = self._warm_up.fingerprint()
+        content = self._loading.fingerprint()
         identity = cache_identity(self._file.name, self._header, content, context, self.wait_loaded().gpu_layers)
         root = default_paths().kv_blocks
         return DiskPrefix(context, KVStore(root, identity, budget_bytes=cache_budget(root)))
-
-    def _load(self) -> None:
-        started = time.perf_counter()
-
-        def progress(fraction: float) -> bool:
-            if self._on_load is not None:
-                self._on_load(fraction)
-            return not self._stopping.is_set()
-
-        try:
-            check_small_weights(self._header)
-            loaded = load_model(self._file.path, self._params, self._plan, progress)
-        except BaseException as error:  # handed to whoever waits for the model
-            self._loaded.set_exception(error)
-            return
-        self._load_s = time.perf_counter() - started
-        self._loaded.set_result(loaded)
-
-
-def open_responder(
-    model: str | None,
-    params: EngineParams | None = None,
-    *,
-    offline: bool = False,
-    progress: Progress | None = None,
-    on_load: Callable[[float], None] | None = None,
-) -> LocalResponder:
-    """Find `model` (the default for None), fetching it if need be, and start to load it.
-
-    Raises `ModelNotFoundError`, `FetchError`, `ModelFileError`, `DoesNotFitError`.
-    """
-    from localrun.catalog import load_catalogue, resolve
-
-    file = resolve(model or load_catalogue().default, offline=offline, progress=progress)
-    return LocalResponder(file, params, on_load=on_load)
 
 
 def _begun(request: Request) -> bytes:

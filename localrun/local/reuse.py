@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from localrun.engine.events import Diverged
-from localrun.gguf import GGUFHeader, fingerprint
+from localrun.gguf import GGUFHeader
 from localrun.llama.context import LlamaContext
 from localrun.release import engine_release
 
@@ -41,30 +40,6 @@ _VOLATILE = (
 
 class _Decoder(Protocol):
     def decode(self, tokens: list[int]) -> bytes: ...
-
-
-class WarmUp:
-    """What reading the cache will need, got ready on a thread while the model is being loaded."""
-
-    def __init__(self, header: GGUFHeader) -> None:
-        self._header = header
-        self._fingerprint = ""
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="localrun-warm-up", daemon=True)
-        self._thread.start()
-
-    def fingerprint(self) -> str:
-        """The identity of the model's content. Waits for it."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._fingerprint
-
-    def _run(self) -> None:
-        try:
-            self._fingerprint = fingerprint(self._header.path)
-        except Exception as error:  # told to whoever asks
-            self._error = error
 
 
 def cache_identity(name: str, header: GGUFHeader, content: str, context: LlamaContext, gpu_layers: int) -> str:

@@ -18,7 +18,8 @@ from localrun.llama.context import ContextOptions, LlamaContext
 from localrun.llama.devices import backends, gpu_devices, gpu_is_compiled_in
 from localrun.llama.model import LlamaModel
 from localrun.local import loading
-from localrun.local.loading import load_model, open_context, plan_context
+from localrun.local.context import open_context
+from localrun.local.loading import load_model, plan_context
 from localrun.params import EngineParams
 from tests.hardware.engine_memory import log_lines
 from tests.hardware.shapes import BY_NAME, Q8_0, write_header

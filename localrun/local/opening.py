@@ -1,0 +1,39 @@
+"""From a model's name to an engine that answers, as fast as can be.
+
+Knows the order that lets things happen at once: the library reads the weights while Python imports the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from localrun.catalog import Progress, load_catalogue, resolve
+from localrun.local.loading import Loading
+from localrun.params import EngineParams
+
+if TYPE_CHECKING:
+    from localrun.local.responder import LocalResponder
+
+
+def open_responder(
+    model: str | None,
+    params: EngineParams | None = None,
+    *,
+    offline: bool = False,
+    progress: Progress | None = None,
+    on_load: Callable[[float], None] | None = None,
+) -> LocalResponder:
+    """Find `model` (the default for None), fetching it if need be, and start to load it.
+
+    Raises `ModelNotFoundError`, `FetchError`, `ModelFileError`, `DoesNotFitError`.
+    """
+    file = resolve(model or load_catalogue().default, offline=offline, progress=progress)
+    loading = Loading(file.path, params or EngineParams(), on_load)
+    try:
+        from localrun.local.responder import LocalResponder
+
+        return LocalResponder(file, loading=loading)
+    except BaseException:
+        loading.stopping.set()
+        raise
