@@ -43,7 +43,8 @@ class LocalEmbedder:
     def __init__(self, file: ModelFile, header: GGUFHeader, params: EngineParams) -> None:
         """Raises `ModelLoadError`, `DoesNotFitError`, `EngineError`."""
         self._lock = threading.Lock()
-        self._model = LlamaModel.load(file.path, gpu_layers=params.gpu_layers or 0, use_mmap=params.use_mmap)
+        layers = params.gpu_layers or 0
+        self._model = LlamaModel.load(file.path, gpu_layers=layers, use_mmap=params.use_mmap, spread=params.spread)
         threads = params.threads or physical_cores()
         try:
             self._context = EmbeddingContext(self._model, n_ctx=longest_text(header, params), threads=threads)

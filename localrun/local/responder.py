@@ -291,7 +291,8 @@ class LocalResponder:
         if self._warm_up is None:
             return None
         content = self._warm_up.fingerprint()
-        identity = cache_identity(self._file.name, self._header, content, context, self.wait_loaded().gpu_layers)
+        placed = self.wait_loaded().where(self._params)
+        identity = cache_identity(self._file.name, self._header, content, context, placed)
         root = default_paths().kv_blocks
         return DiskPrefix(context, KVStore(root, identity, budget_bytes=cache_budget(root)))
 

@@ -17,7 +17,7 @@ from localrun.llama.buffers import buffer_sizes
 from localrun.llama.context import ContextOptions, LlamaContext
 from localrun.llama.devices import backends, gpu_devices, gpu_is_compiled_in
 from localrun.llama.model import LlamaModel
-from localrun.local import loading
+from localrun.local import devices
 from localrun.local.loading import load_model, open_context, plan_context
 from localrun.params import EngineParams
 from tests.hardware.engine_memory import log_lines
@@ -34,8 +34,8 @@ TINY_MIXTURE = replace(
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device("card", "gpu", total=8 * GIB, free=8 * GIB)
-    monkeypatch.setattr(loading, "gpu_is_compiled_in", lambda: True)
-    monkeypatch.setattr(loading, "gpu_devices", lambda: [device])
+    monkeypatch.setattr(devices, "gpu_is_compiled_in", lambda: True)
+    monkeypatch.setattr(devices, "gpu_devices", lambda: [device])
     return device
 
 
