@@ -10,7 +10,6 @@ that goes away later still ends this process: that is the backend's nature, and 
 from __future__ import annotations
 
 import ctypes
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -50,12 +49,9 @@ def add_rpc_servers(endpoints: Sequence[str]) -> None:
 
 def _try(endpoint: str) -> None:
     command = [sys.executable, "-m", "localrun.llama.rpc", endpoint]
-    environment = os.environ | {"GGML_NO_BACKTRACE": "1"}
     hint = "is llama.cpp's rpc-server running there, of the same version as this engine?"
     try:
-        done = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LIMIT_S, check=False, env=environment
-        )
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         raise EngineError(f"the RPC server {endpoint} did not answer within {_LIMIT_S:.0f} s", hint=hint) from None
     if done.returncode:
@@ -63,9 +59,9 @@ def _try(endpoint: str) -> None:
 
 
 def _reason(stderr: bytes) -> str:
-    """The library's last words, without the place in its source."""
+    """The library's last words (`localrun.llama.fatal`)."""
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].rpartition(".cpp:")[2].partition(": ")[2] or lines[-1] if lines else "it ended the trial"
+    return lines[-1].rpartition("cannot go on: ")[2] if lines else "it ended the trial"
 
 
 def _register(endpoint: str) -> None:

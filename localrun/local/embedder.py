@@ -64,7 +64,10 @@ class LocalEmbedder:
         """The vector of a text. Raises `ContextOverflowError`, `EngineError`."""
         with self._lock:
             tokens = self._context.tokens(text)
-            return Embedding(self._context.embed(tokens), len(tokens))
+            try:
+                return Embedding(self._context.embed(tokens), len(tokens))
+            finally:
+                self._context.rest()  # any thread may call, and each would keep helpers of its own
 
     def close(self) -> None:
         """Free the model. Idempotent."""
