@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from localrun.errors import LocalrunError
     from localrun.params import ConstraintSpec, EngineParams, GenerationParams, OverflowPolicy, SamplingParams
     from localrun.responder import Result
+    from localrun.spread import Spread
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ __all__ = [
     "OverflowPolicy",
     "Result",
     "SamplingParams",
+    "Spread",
     "__version__",
     "load",
 ]
@@ -47,6 +49,7 @@ _HOMES = {
     "OverflowPolicy": "localrun.params",
     "Result": "localrun.responder",
     "SamplingParams": "localrun.params",
+    "Spread": "localrun.spread",
     "load": "localrun.api",
 }
 

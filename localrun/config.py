@@ -17,6 +17,7 @@ from typing import Any
 
 from localrun.errors import InputError, UsageError
 from localrun.params import EngineParams, GenerationParams, OverflowPolicy, SamplingParams
+from localrun.spread import Spread
 
 ALL_LAYERS = 10_000
 """What `--gpu-layers all` means: more than any model has."""
@@ -65,6 +66,17 @@ def _auto_or_integer(value: object) -> int | None:
 
 def _gpu_layers(value: object) -> int | None:
     return ALL_LAYERS if value == "all" else _auto_or_integer(value)
+
+
+def _shares(value: object) -> tuple[float, ...]:
+    """`3,1`, or a list of numbers: proportions."""
+    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
+    return tuple(_number(part) for part in parts)
+
+
+def _endpoints(value: object) -> tuple[str, ...]:
+    """`host:port,host:port`, or a list."""
+    return tuple(part.strip() for item in _texts(value) for part in item.split(",") if part.strip())
 
 
 def _overflow(value: object) -> OverflowPolicy:
@@ -147,6 +159,12 @@ OPTIONS: dict[str, Parser] = {
     "parallel": _integer,
     "threads": _auto_or_integer,
     "gpu_layers": _gpu_layers,
+    "split_mode": _text,
+    "tensor_split": _shares,
+    "main_gpu": _integer,
+    "cpu_moe": _boolean,
+    "n_cpu_moe": _integer,
+    "rpc": _endpoints,
     "kv_type": _text,
     "flash_attention": _boolean,
     "batch_size": _integer,
@@ -272,6 +290,7 @@ class Config:
                     "n_ubatch": self.get("ubatch_size", model),
                     "threads": self.get("threads", model),
                     "gpu_layers": self.get("gpu_layers", model),
+                    "spread": self._spread(model),
                     "kv_type": self.get("kv_type", model),
                     "flash_attention": self.get("flash_attention", model),
                     "use_mmap": self.get("mmap", model),
@@ -280,6 +299,9 @@ class Config:
                 }
             )
         )
+
+    def _spread(self, model: str | None) -> Spread:
+        return Spread(**_given({field.name: self.get(field.name, model) for field in fields(Spread)}))
 
     def _check_variables(self) -> None:
         """A variable that is nearly one of ours is a misspelling; others of the prefix belong to the user."""

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Literal, get_args
 
 from localrun.errors import UsageError
+from localrun.spread import Spread
 
 KVType = Literal["f16", "q8_0", "q4_0"]
 ConstraintKind = Literal["json_schema", "gbnf", "regex", "choice"]
@@ -205,6 +206,8 @@ class EngineParams:
     """None: follow the load of the machine."""
     gpu_layers: int | None = None
     """None: as many as fit; 0: none."""
+    spread: Spread = field(default_factory=Spread)
+    """How the model lies over several GPUs, RAM and RPC servers."""
     kv_type: KVType = "f16"
     flash_attention: bool | None = None
     use_mmap: bool = True
@@ -225,3 +228,5 @@ class EngineParams:
             _check("gpu-layers", self.gpu_layers, 0, 100_000)
         if self.kv_type not in get_args(KVType):
             raise UsageError(f"kv-type is {self.kv_type!r}", hint="one of f16, q8_0, q4_0")
+        if self.spread.split_mode == "tensor" and self.flash_attention is False:
+            raise UsageError("split-mode tensor needs flash attention", hint="leave out --no-flash-attention")

@@ -81,6 +81,8 @@ class FakeBackend:
         self._eog_rate = eog_rate
         self._rows: dict[int, Logits] = {}
         self._aborted = False
+        self.rested_at: list[int] = []
+        """How many decodes there had been, each time the worker had nothing to do."""
 
     def decode(self, spans: Sequence[Span]) -> Decoded:
         self.decodes.append(list(spans))
@@ -169,6 +171,9 @@ class FakeBackend:
 
     def clear_abort(self) -> None:
         self._aborted = False
+
+    def rest(self) -> None:
+        self.rested_at.append(len(self.decodes))
 
     def text(self, seq: int) -> list[int]:
         """The tokens of a sequence, by position."""

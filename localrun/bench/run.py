@@ -121,7 +121,8 @@ def _settings(params: EngineParams, path: Path) -> dict[str, Any]:
     """What was asked for, and what was found by tuning (it counts where nothing was asked for)."""
     shown = ("n_ctx", "threads", "gpu_layers", "kv_type", "flash_attention", "n_batch", "n_ubatch")
     tuned = tuned_for(path)
-    return {name: getattr(params, name) for name in shown} | {"tuned": asdict(tuned) if tuned is not None else None}
+    more = {"spread": params.spread.describe() or None, "tuned": asdict(tuned) if tuned is not None else None}
+    return {name: getattr(params, name) for name in shown} | more
 
 
 def _remember(result: BenchResult) -> None:

@@ -92,8 +92,11 @@ def tune(
     """
     started = time.perf_counter()
     say("loading")
-    gpu_layers = plan_context(read_header(path), params).load.gpu_layers
-    model = LlamaModel.load(path, gpu_layers=gpu_layers, use_mmap=params.use_mmap)
+    load = plan_context(read_header(path), params).load
+    gpu_layers, experts = load.gpu_layers, load.placement.experts_in_ram
+    model = LlamaModel.load(
+        path, gpu_layers=gpu_layers, use_mmap=params.use_mmap, spread=params.spread, experts_in_ram=experts
+    )
     try:
         start = _start(params, gpu_layers)
         tuning = search(start, _Stopwatch(model), candidates(start, params), started + limit_s, say=say)

@@ -87,6 +87,12 @@ def chat(
     ] = None,
     threads: o.Threads = None,
     gpu_layers: o.GpuLayers = None,
+    split_mode: o.SplitMode = None,
+    tensor_split: o.TensorSplit = None,
+    main_gpu: o.MainGpu = None,
+    cpu_moe: o.CpuMoe = None,
+    n_cpu_moe: o.NCpuMoe = None,
+    rpc: o.Rpc = None,
     kv_type: o.KvType = None,
     flash_attention: o.FlashAttention = None,
     cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Use the disk cache of prompts.")] = None,
@@ -200,9 +206,7 @@ def opener(config: Config, *, shows_progress: bool = False) -> OpenResponder:
 
 def _remote(config: Config) -> str | None:
     remote: str | None = config.get("engine")
-    if remote == "local":
-        return None
-    if remote and config.get("offline"):
+    if remote and remote != "local" and config.get("offline"):
         raise UsageError(f"--offline forbids the remote engine {remote}")
     return remote
 
@@ -228,6 +232,8 @@ def talk_plainly(
 
 def talk_on_screen(conversation: Conversation, model: str | None, config: Config) -> None:
     """Chat on the full screen; the model is loaded while it is already there."""
+    from localrun.cli.terminal import terminal_restorer
+    from localrun.llama.fatal import before_the_end
     from localrun.tui.app import ChatApp
     from localrun.tui.collector import calm
     from localrun.tui.models import LocalModels, RemoteModels
@@ -238,7 +244,11 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
         shelf = RemoteModels()
         conversation.responder = open_model(model if config.setting("model").origin == "flag" else None)
     app = ChatApp(conversation, model=model, open_model=open_model, models=shelf, cwd=Path())
-    with calm():
-        app.run()
+    undo = before_the_end(terminal_restorer())
+    try:
+        with calm():
+            app.run()
+    finally:
+        undo()
     if app.session_id is not None:
         sys.stderr.write(f"Saved. Go on with: localrun chat --session {app.session_id}\n")

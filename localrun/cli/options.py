@@ -12,6 +12,7 @@ import typer
 
 _SAMPLING = "Sampling"
 _ENGINE = "Engine"
+_SPREAD = "Several GPUs and machines"
 
 
 def _option(*names: str, help: str, panel: str | None = None, metavar: str | None = None) -> typer.models.OptionInfo:
@@ -85,6 +86,27 @@ ThinkBudget = Annotated[str | None, _option("--think-budget", help="Most tokens 
 Threads = Annotated[str | None, _option("--threads", help="Threads, or auto.", panel=_ENGINE, metavar="N|auto")]
 GpuLayers = Annotated[
     str | None, _option("--gpu-layers", help="Layers on the GPU.", panel=_ENGINE, metavar="N|auto|all")
+]
+SplitMode = Annotated[
+    str | None,
+    _option(
+        "--split-mode",
+        help="Several GPUs share layers, rows or tensors.",
+        panel=_SPREAD,
+        metavar="none|layer|row|tensor",
+    ),
+]
+TensorSplit = Annotated[
+    str | None, _option("--tensor-split", help="Each GPU's proportion.", panel=_SPREAD, metavar="N,N,…")
+]
+MainGpu = Annotated[str | None, _option("--main-gpu", help="The GPU of --split-mode none.", panel=_SPREAD, metavar="N")]
+CpuMoe = Annotated[bool | None, _option("--cpu-moe", help="Keep all experts in RAM.", panel=_SPREAD)]
+NCpuMoe = Annotated[
+    str | None,
+    _option("--n-cpu-moe", help="Keep the experts of the first N layers in RAM.", panel=_SPREAD, metavar="N"),
+]
+Rpc = Annotated[
+    str | None, _option("--rpc", help="Use the devices of RPC servers too.", panel=_SPREAD, metavar="HOST:PORT,…")
 ]
 KvType = Annotated[str | None, _option("--kv-type", help="f16, q8_0 or q4_0.", panel=_ENGINE, metavar="TYPE")]
 FlashAttention = Annotated[

@@ -37,6 +37,12 @@ def plan(
     parallel: Annotated[int | None, typer.Option("--parallel", help="Sequences at a time.", show_default=False)] = None,
     kv_type: o.KvType = None,
     gpu_layers: o.GpuLayers = None,
+    split_mode: o.SplitMode = None,
+    tensor_split: o.TensorSplit = None,
+    main_gpu: o.MainGpu = None,
+    cpu_moe: o.CpuMoe = None,
+    n_cpu_moe: o.NCpuMoe = None,
+    rpc: o.Rpc = None,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     offline: o.Offline = None,
     quiet: o.Quiet = None,
@@ -235,7 +241,7 @@ def _report(subject: _Subject, params: EngineParams, config: Config) -> _Report:
     from localrun.hardware.options import KV_TYPES, advice, contexts, options
     from localrun.hardware.planner import Planner
     from localrun.hardware.shape import model_shape
-    from localrun.llama.devices import gpu_devices, gpu_is_compiled_in
+    from localrun.local.devices import devices_for
 
     shape = model_shape(subject.header)
     if not shape.is_known:
@@ -243,7 +249,7 @@ def _report(subject: _Subject, params: EngineParams, config: Config) -> _Report:
             f"{subject.name} does not say how many layers and heads it has",
             hint="it is no language model, or was made by another tool",
         )
-    devices = gpu_devices() if params.gpu_layers != 0 and gpu_is_compiled_in() else []
+    devices = devices_for(params)
     memory, correction = system_memory(), memory_correction()
     planner = Planner(shape, params, devices, memory, correction)
     plan, refusal = None, None

@@ -53,6 +53,12 @@ def serve(
     ctx: o.Ctx = None,
     threads: o.Threads = None,
     gpu_layers: o.GpuLayers = None,
+    split_mode: o.SplitMode = None,
+    tensor_split: o.TensorSplit = None,
+    main_gpu: o.MainGpu = None,
+    cpu_moe: o.CpuMoe = None,
+    n_cpu_moe: o.NCpuMoe = None,
+    rpc: o.Rpc = None,
     kv_type: o.KvType = None,
     flash_attention: o.FlashAttention = None,
     log_prompts: Annotated[

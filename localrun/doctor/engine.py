@@ -69,6 +69,7 @@ def look_at_engine() -> Iterator[Finding]:
     names = ", ".join(facts["backends"])
     yield Finding("engine", "ok", f"{facts['build']}, built for {names}", facts=facts)
     yield from judge_gpus(facts, system_gpus())
+    yield judge_spread(facts)
     yield from judge_features(facts["features"], cpu_flags())
 
 
@@ -98,6 +99,23 @@ def judge_gpus(facts: Mapping[str, Any], present: list[Gpu]) -> Iterator[Finding
         else:
             text = f"{gpu.name} is here, but the engine was built without {gpu.backend}: models run on the CPU"
             yield Finding("gpu", "warning", text, rebuild_for(gpu.backend))
+
+
+def judge_spread(facts: Mapping[str, Any]) -> Finding:
+    """The ways to spread one model that this build and these devices allow."""
+    devices = facts["devices"]
+    ways = []
+    if len(devices) > 1:
+        modes = ["none", "layer", *(["row"] if all(d["splits_rows"] for d in devices) else []), "tensor"]
+        ways.append(f"--split-mode {', '.join(modes)} with --tensor-split over {len(devices)} GPUs")
+    if devices:
+        ways.append("experts in RAM (--cpu-moe)")
+    if facts["supports_rpc"]:
+        ways.append("RPC servers (--rpc)")
+    details = {"supports_rpc": facts["supports_rpc"]}
+    if not ways:
+        return Finding("spread", "info", "one device, and the engine was built without RPC servers", facts=details)
+    return Finding("spread", "ok", f"a model may be spread by {'; '.join(ways)}", facts=details)
 
 
 def rebuild_for(backend: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 def main() -> None:
     from localrun.llama.devices import backends, gpu_devices
     from localrun.llama.library import supports_gpu, system_info
+    from localrun.llama.rpc import supports_rpc
     from localrun.release import engine_release
 
     facts = {
@@ -20,6 +21,7 @@ def main() -> None:
         "features": system_info(),
         "backends": backends(),
         "supports_gpu": supports_gpu(),
+        "supports_rpc": supports_rpc(),
         "devices": [asdict(device) for device in gpu_devices()],
     }
     sys.stdout.write(json.dumps(facts) + "\n")

@@ -252,6 +252,10 @@ class Backend(Protocol):
         """Let decodes run again."""
         ...
 
+    def rest(self) -> None:
+        """Give back what only running work needs. Called on the worker's thread when there is nothing to do."""
+        ...
+
 
 class Output(Protocol):
     """Where the tokens of one sequence go. It turns them into text, and may steer what comes next."""

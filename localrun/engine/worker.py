@@ -96,6 +96,8 @@ class EngineWorker:
     def _run(self) -> None:
         try:
             while not self._closing:
+                if not self._engine.busy:
+                    self._backend.rest()
                 self._obey(block=not self._engine.busy)
                 self._engine.step()
             self._engine.close()

@@ -28,6 +28,8 @@ class Device:
     total: int
     free: int
     backend: str = ""
+    splits_rows: bool = False
+    """Whether the backend can share the rows of one matrix among its devices."""
 
     @property
     def budget(self) -> int:

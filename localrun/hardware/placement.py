@@ -1,12 +1,12 @@
 """Which device each part of a model lies on, and how many bytes that makes there.
 
 Knows llama.cpp's rules (`load_tensors`): layers go to the GPU from the last one on, the output layer first of all, the
-embedding never; several GPUs share the layers in proportion to their free memory. Chooses nothing.
+embedding never; several GPUs share the layers in proportion to their free memory, or as they are told. Chooses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -19,6 +19,7 @@ from localrun.hardware.footprint import (
     layer_state_bytes,
 )
 from localrun.hardware.shape import ModelShape
+from localrun.spread import Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +50,39 @@ def place(
     gpu_layers: int = 0,
     *,
     experts_in_ram: int = 0,
+    spread: Spread | None = None,
 ) -> Placement:
     """Bytes on each device with `gpu_layers` layers offloaded, the experts of the first `experts_in_ram` layers not."""
     count = min(gpu_layers, all_layers(shape)) if devices else 0
     first = all_layers(shape) - count
-    owners = [_owner(i - first, count, devices) for i in range(first, all_layers(shape))]
+    shares = _shares(devices, spread)
+    mode = spread.split_mode if spread is not None else None
     ram = _Sum(weights=shape.input_bytes + shape.other_bytes)
     gpus = [_Sum() for _ in devices]
+
+    def parts(layer: int, *, split: bool) -> Iterator[tuple[_Sum, float]]:
+        """Who holds a layer, and how much of it."""
+        if layer < first:
+            yield ram, 1.0
+        elif split:
+            yield from zip(gpus, shares, strict=True)
+        else:
+            yield gpus[_owner((layer - first) / count, shares)], 1.0
+
     for i, layer in enumerate(shape.layers):
-        place_of = gpus[owners[i - first]] if i >= first else ram
         experts = layer.expert_bytes if first <= i < experts_in_ram else 0
-        place_of.weights += layer.weight_bytes - experts
         ram.weights += experts
-        place_of.kv += layer_kv_bytes(shape, layer, context)
-        place_of.state += layer_state_bytes(shape, layer, context)
-    if count:
-        gpus[owners[-1]].weights += shape.output_bytes  # a tied output is copied there
-    elif not shape.tied:
-        ram.weights += shape.output_bytes
+        for sum_, share in parts(i, split=mode in ("row", "tensor")):
+            sum_.weights += int((layer.weight_bytes - experts) * share)
+        for sum_, share in parts(i, split=mode == "tensor"):
+            sum_.kv += int(layer_kv_bytes(shape, layer, context) * share)
+            sum_.state += int(layer_state_bytes(shape, layer, context) * share)
+    if count or not shape.tied:  # a tied output is copied to the GPU that computes it
+        for sum_, share in parts(len(shape.layers), split=mode in ("row", "tensor")):
+            sum_.weights += int(shape.output_bytes * share)
     compute = compute_bytes(shape, context)
-    used = {owners[i] for i in range(len(owners))}
-    for number, gpu in enumerate(gpus):
-        gpu.compute = compute if number in used else 0
+    for gpu, share in zip(gpus, shares, strict=True):
+        gpu.compute = compute if count and share else 0
     whole = count == all_layers(shape) and not experts_in_ram
     # Beside a GPU that has everything, RAM holds the inputs of a batch only.
     ram.compute = 4 * context.rows * shape.n_embd if whole else compute
@@ -98,11 +110,15 @@ class _Sum:
         return Footprint(self.weights, self.kv, self.state, self.compute)
 
 
-def _owner(position: int, count: int, devices: Sequence[Device]) -> int:
-    """Which device has the offloaded layer at `position` of `count`."""
-    total = sum(device.free for device in devices) or 1
-    share = position / count
-    for number, reached in enumerate(accumulate(device.free / total for device in devices)):
-        if share < reached:
-            return number
-    return len(devices) - 1
+def _shares(devices: Sequence[Device], spread: Spread | None) -> list[float]:
+    """What part of the offloaded model each device gets: as asked for, else by free memory."""
+    asked = spread.tensor_split if spread is not None else ()
+    parts = [*asked, *[0.0] * (len(devices) - len(asked))] if asked else [float(device.free) for device in devices]
+    total = sum(parts)
+    return [part / total for part in parts] if total else [1 / len(parts) for _ in parts]
+
+
+def _owner(position: float, shares: Sequence[float]) -> int:
+    """Which device has the offloaded layer at `position`, from 0 to 1."""
+    owner = next((number for number, reached in enumerate(accumulate(shares)) if position < reached), None)
+    return owner if owner is not None else max(number for number, share in enumerate(shares) if share)

@@ -112,7 +112,8 @@ class Planner:
         self.trained = shape.n_ctx_train or _UNKNOWN_CONTEXT
         self._paged = False
         """The weights in RAM do not count: they are mapped, and may be read again from disk."""
-        self._experts_in_ram = 0
+        self._asked_in_ram = params.spread.experts_in_ram(len(shape.layers))
+        self._experts_in_ram = self._asked_in_ram or 0
 
     def plan(self) -> LoadPlan:
         """The best that fits. Raises `DoesNotFitError`."""
@@ -162,7 +163,8 @@ class Planner:
         if flash is None:
             flash = self._flash(n_ctx, gpu_layers)
         context = context_size(self.shape, self.params, n_ctx, flash=flash)
-        return place(self.shape, context, self.devices, gpu_layers, experts_in_ram=self._experts_in_ram)
+        experts, spread = self._experts_in_ram, self.params.spread
+        return place(self.shape, context, self.devices, gpu_layers, experts_in_ram=experts, spread=spread)
 
     # steps --------------------------------------------------------------------------------------------------------
 
@@ -174,8 +176,12 @@ class Planner:
         whole = all_layers(self.shape)
         if not self.devices:
             return 0 if self.fits(n_ctx, 0) else None
-        self._experts_in_ram = 0
-        if not self.fits(n_ctx, whole) and any(layer.expert_bytes for layer in self.shape.layers):
+        self._experts_in_ram = self._asked_in_ram or 0
+        if (
+            self._asked_in_ram is None
+            and not self.fits(n_ctx, whole)
+            and any(layer.expert_bytes for layer in self.shape.layers)
+        ):
             # A token uses few experts: they are the part that may lie in slower memory, as few as need be.
             self._experts_in_ram = self._fewest_experts_in_ram(n_ctx)
             if self._experts_in_ram:
@@ -286,7 +292,7 @@ class Planner:
         if not layers:
             return ""
         chosen = self._experts_in_ram
-        self._experts_in_ram = len(self.shape.layers) if chosen else 0
+        self._experts_in_ram = len(self.shape.layers) if chosen and self._asked_in_ram is None else chosen
         longest = max(self.longest(layers), self.longest(0))
         self._experts_in_ram = chosen
         return f"--ctx {longest} fits with less of the model on the GPU" if longest > n_ctx else ""
@@ -304,7 +310,10 @@ class Planner:
         if self.params.n_ctx is not None and n_ctx > self.trained:
             message = f"the context of {n_ctx:,} tokens is longer than the {self.trained:,} the model was trained with"
             notices.append(Notice("context_beyond_training", message))
-        if self._experts_in_ram and layers:
+        if self._asked_in_ram and not any(layer.expert_bytes for layer in self.shape.layers):
+            message = "--cpu-moe keeps experts in RAM, and this model has none: it changes nothing"
+            notices.append(Notice("no_experts", message))
+        elif self._experts_in_ram and layers and self._asked_in_ram is None:
             count = f"{self._experts_in_ram} of {len(self.shape.layers)}"
             message = f"the experts of {count} layers lie in RAM, and everything else on the GPU"
             notices.append(Notice("experts_in_ram", message))

@@ -17,6 +17,7 @@ from localrun.errors import DoesNotFitError, EngineError
 from localrun.llama.batch import Batch
 from localrun.llama.library import bindings, engine_log
 from localrun.llama.model import LlamaModel
+from localrun.llama.openmp import end_team
 from localrun.llama.sampler import SamplerChain
 from localrun.llama.state import Section, UnknownLayoutError, between, parse, restore_sequence, save_sequence
 from localrun.llama.vocabulary import Vocabulary
@@ -341,3 +342,6 @@ class LlamaContext:
 
     def clear_abort(self) -> None:
         self._abort_flag[0] = b"\x00"
+
+    def rest(self) -> None:
+        end_team(self._lib._lib)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,22 @@ from localrun.llama.library import bindings
 # enum ggml_backend_dev_type: 0 CPU, 1 GPU, 2 integrated GPU, 3 accelerator library (BLAS, AMX), 4 meta.
 _GPU_LIBRARY = re.compile(r"(?:lib)?ggml-(?:cuda|hip|metal|vulkan|sycl|opencl|musa|cann|webgpu)\b")
 _KINDS: dict[int, DeviceKind] = {1: "gpu", 2: "unified"}
+RPC = "RPC"
+"""The name of the backend whose devices are on other machines."""
+
+
+class _Properties(ctypes.Structure):
+    """`ggml_backend_dev_props`."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", ctypes.c_size_t),
+        ("memory_total", ctypes.c_size_t),
+        ("type", ctypes.c_int),
+        ("device_id", ctypes.c_char_p),
+        ("capabilities", ctypes.c_bool * 5),
+    )
 
 
 def gpu_is_compiled_in() -> bool:
@@ -29,29 +46,50 @@ def gpu_is_compiled_in() -> bool:
 
 
 def gpu_devices() -> list[Device]:
-    """Every GPU that the engine could use, with its memory now. Empty where the engine was built for the CPU."""
+    """Every GPU that a load would use, with its memory now, in the engine's own order (`llama_prepare_model_devices`).
+
+    RPC servers come first, a card that two backends see counts once, and integrated GPUs count where there is no
+    other. Empty where the engine was built for the CPU.
+    """
     lib = _device_functions()
-    found = []
+    remote: list[Device] = []
+    cards: dict[bytes | int, Device] = {}
+    integrated: list[Device] = []
     for index in range(lib.ggml_backend_dev_count()):
         handle = ctypes.c_void_p(lib.ggml_backend_dev_get(index))
         kind = _KINDS.get(lib.ggml_backend_dev_type(handle))
         if kind is None:
             continue
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        lib.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
-        backend = _text(lib.ggml_backend_reg_name(ctypes.c_void_p(lib.ggml_backend_dev_backend_reg(handle))))
-        if backend.lower().startswith(("mtl", "metal")):
-            kind = "unified"  # Metal calls itself a GPU; its memory is the machine's
-        found.append(
-            Device(
-                name=_text(lib.ggml_backend_dev_description(handle)) or _text(lib.ggml_backend_dev_name(handle)),
-                kind=kind,
-                backend=backend,
-                total=total.value,
-                free=free.value,
-            )
-        )
-    return found
+        properties = _Properties()
+        lib.ggml_backend_dev_get_props(handle, ctypes.byref(properties))
+        device = _device(lib, handle, kind)
+        if device.backend == RPC:
+            remote.append(device)
+        elif kind == "gpu":
+            cards.setdefault(properties.device_id or index, device)
+        elif not integrated or integrated[0].backend == device.backend:
+            integrated.append(device)
+    # Metal calls itself a GPU; its memory is the machine's.
+    local = [replace(d, kind="unified") if _is_metal(d) else d for d in cards.values()]
+    return remote + (local or integrated)
+
+
+def _device(lib: Any, handle: ctypes.c_void_p, kind: DeviceKind) -> Device:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    lib.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+    backend = ctypes.c_void_p(lib.ggml_backend_dev_backend_reg(handle))
+    return Device(
+        name=_text(lib.ggml_backend_dev_description(handle)) or _text(lib.ggml_backend_dev_name(handle)),
+        kind=kind,
+        backend=_text(lib.ggml_backend_reg_name(backend)),
+        total=total.value,
+        free=free.value,
+        splits_rows=bool(lib.ggml_backend_reg_get_proc_address(backend, b"ggml_backend_split_buffer_type")),
+    )
+
+
+def _is_metal(device: Device) -> bool:
+    return device.backend.lower().startswith(("mtl", "metal"))
 
 
 def backends() -> list[str]:
@@ -79,10 +117,12 @@ def _device_functions() -> Any:
         "ggml_backend_dev_name": (ctypes.c_char_p, [pointer]),
         "ggml_backend_dev_description": (ctypes.c_char_p, [pointer]),
         "ggml_backend_dev_memory": (None, [pointer, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)]),
+        "ggml_backend_dev_get_props": (None, [pointer, ctypes.POINTER(_Properties)]),
         "ggml_backend_dev_backend_reg": (pointer, [pointer]),
         "ggml_backend_reg_count": (ctypes.c_size_t, []),
         "ggml_backend_reg_get": (pointer, [ctypes.c_size_t]),
         "ggml_backend_reg_name": (ctypes.c_char_p, [pointer]),
+        "ggml_backend_reg_get_proc_address": (pointer, [pointer, ctypes.c_char_p]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

@@ -16,6 +16,7 @@ from localrun.errors import ContextOverflowError, DoesNotFitError, EngineError
 from localrun.llama.batch import Batch
 from localrun.llama.library import bindings, engine_log
 from localrun.llama.model import LlamaModel
+from localrun.llama.openmp import end_team
 
 
 class EmbeddingContext:
@@ -84,6 +85,10 @@ class EmbeddingContext:
         if not math.isfinite(length) or length == 0:
             raise EngineError("the model gave a vector that is not finite, or has no length")
         return [value / length for value in vector]
+
+    def rest(self) -> None:
+        """Give back what only a running computation of this thread needs."""
+        end_team(self._lib._lib)
 
     def close(self) -> None:
         """Free the context. Idempotent."""

@@ -1,7 +1,8 @@
 """Loads llama.cpp's shared library and tells what it can do.
 
 Knows the binding's module and the process environment; knows no model. Invariant: the C library never writes to
-stderr by itself (its log goes to `logging`), and OpenMP's spin time is bounded before the runtime is loaded.
+stderr by itself (its log goes to `logging`; its last words are one line), and OpenMP's spin time is bounded before the
+runtime is loaded.
 """
 
 from __future__ import annotations
@@ -9,20 +10,17 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import logging
-import os
 import sys
 import types
 from functools import lru_cache
 from typing import Any
 
 from localrun.errors import EngineError
+from localrun.llama.fatal import end_with_a_line
 from localrun.llama.log import EngineLog
+from localrun.llama.openmp import bound_spinning
 
 logger = logging.getLogger(__name__)
-
-# libgomp's threads spin at every barrier; with another busy process on the cores, decoding collapses (from 100 to
-# 3 tokens/s on two cores). 10,000 turns cost nothing on an idle machine. The user's own setting wins.
-_SPIN_COUNT = "10000"
 
 
 @lru_cache(maxsize=1)
@@ -37,8 +35,7 @@ def bindings() -> Any:
 
     Raises `EngineError` where the package is missing or its library cannot be loaded.
     """
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)
+    bound_spinning()
     try:
         module = _import_bindings()
     except (ImportError, OSError, RuntimeError) as error:
@@ -49,6 +46,7 @@ def bindings() -> Any:
     # A library stays silent unless its user configures logging; the default handler would write to stderr.
     logging.getLogger("localrun").addHandler(logging.NullHandler())
     module.llama_log_set(engine_log().callback(module.llama_log_callback), ctypes.c_void_p(0))
+    end_with_a_line(module._lib)
     module.llama_backend_init()
     return module
 

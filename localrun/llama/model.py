@@ -16,6 +16,7 @@ from localrun.errors import DoesNotFitError, InterruptedByUserError, ModelLoadEr
 from localrun.llama.library import bindings, engine_log
 from localrun.llama.overrides import ExpertsInRam
 from localrun.llama.vocabulary import Vocabulary
+from localrun.spread import Spread
 
 Progress = Callable[[float], bool]
 """Called with a fraction (0 to 1) while weights are read; returning False stops the load."""
@@ -42,12 +43,14 @@ class LlamaModel:
         gpu_layers: int = 0,
         use_mmap: bool = True,
         vocab_only: bool = False,
+        spread: Spread | None = None,
         experts_in_ram: int = 0,
         progress: Progress | None = None,
     ) -> LlamaModel:
         """Read the model at `path`; `gpu_layers` layers go to the GPU (`ALL_LAYERS` for all).
 
-        The experts of the first `experts_in_ram` layers stay in RAM.
+        Several GPUs share them as `spread` says (by free memory without it). The experts of the first `experts_in_ram`
+        layers stay in RAM, whatever `spread` says of experts: the planner has read it.
 
         Raises `ModelLoadError` with the library's reason, `DoesNotFitError` when memory ran out, and
         `InterruptedByUserError` when `progress` returned False.
@@ -57,6 +60,8 @@ class LlamaModel:
         params.n_gpu_layers = gpu_layers
         params.load_mode = lib.LLAMA_LOAD_MODE_MMAP if use_mmap else lib.LLAMA_LOAD_MODE_NONE
         params.vocab_only = vocab_only
+        if spread is not None and gpu_layers:
+            _apply(spread, params, lib)
         overrides = ExpertsInRam(lib, experts_in_ram) if experts_in_ram else None
         if overrides is not None:
             params.tensor_buft_overrides = overrides.pointer
@@ -117,6 +122,18 @@ class LlamaModel:
     def can_generate(self) -> bool:
         """False for encoders (embedding models)."""
         return bool(self._lib.llama_model_has_decoder(self.handle))
+
+
+def _apply(spread: Spread, params: Any, lib: Any) -> None:
+    """Write the way to share a model among GPUs into the loader's parameters."""
+    if spread.split_mode is not None:
+        params.split_mode = getattr(lib, f"LLAMA_SPLIT_MODE_{spread.split_mode.upper()}")
+    if spread.main_gpu is not None:
+        params.main_gpu = spread.main_gpu
+    if spread.tensor_split:
+        # The library copies as many numbers as it could have devices; those beyond the ones given stay 0.
+        shares = (ctypes.c_float * lib.llama_max_devices())(*spread.tensor_split)
+        params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
 
 
 def _load_error(path: Path) -> ModelLoadError | DoesNotFitError:

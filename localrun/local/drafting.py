@@ -13,8 +13,10 @@ from localrun.errors import UsageError
 from localrun.gguf import read_header
 from localrun.hardware.cpu import physical_cores
 from localrun.llama.context import ContextOptions, LlamaContext
+from localrun.llama.devices import RPC, gpu_devices
 from localrun.llama.model import ALL_LAYERS, LlamaModel
 from localrun.params import EngineParams
+from localrun.spread import Spread
 
 _FIRST_CELLS = 1024
 
@@ -30,7 +32,8 @@ class DraftModel:
         read_header(file.path)
         self._stack = ExitStack()
         try:
-            model = LlamaModel.load(file.path, gpu_layers=0 if params.gpu_layers == 0 else ALL_LAYERS)
+            layers, spread = _place(params)
+            model = LlamaModel.load(file.path, gpu_layers=layers, spread=spread)
             self._stack.callback(model.close)
             _same_vocabulary(target, model, name)
             n_cells = n_ctx * params.n_parallel
@@ -58,6 +61,15 @@ class DraftModel:
     def close(self) -> None:
         """Free the draft model. Idempotent."""
         self._stack.close()
+
+
+def _place(params: EngineParams) -> tuple[int, Spread]:
+    """One GPU of this machine, or the CPU: a draft is small, and a token's way to another machine is long."""
+    devices = gpu_devices() if params.gpu_layers != 0 else []
+    local = next((number for number, device in enumerate(devices) if device.backend != RPC), None)
+    if local is None:
+        return 0, Spread()
+    return ALL_LAYERS, Spread(split_mode="none", main_gpu=local)
 
 
 def _same_vocabulary(target: LlamaModel, draft: LlamaModel, name: str) -> None:

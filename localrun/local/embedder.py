@@ -43,7 +43,8 @@ class LocalEmbedder:
     def __init__(self, file: ModelFile, header: GGUFHeader, params: EngineParams) -> None:
         """Raises `ModelLoadError`, `DoesNotFitError`, `EngineError`."""
         self._lock = threading.Lock()
-        self._model = LlamaModel.load(file.path, gpu_layers=params.gpu_layers or 0, use_mmap=params.use_mmap)
+        layers = params.gpu_layers or 0
+        self._model = LlamaModel.load(file.path, gpu_layers=layers, use_mmap=params.use_mmap, spread=params.spread)
         threads = params.threads or physical_cores()
         try:
             self._context = EmbeddingContext(self._model, n_ctx=longest_text(header, params), threads=threads)
@@ -63,7 +64,10 @@ class LocalEmbedder:
         """The vector of a text. Raises `ContextOverflowError`, `EngineError`."""
         with self._lock:
             tokens = self._context.tokens(text)
-            return Embedding(self._context.embed(tokens), len(tokens))
+            try:
+                return Embedding(self._context.embed(tokens), len(tokens))
+            finally:
+                self._context.rest()  # any thread may call, and each would keep helpers of its own
 
     def close(self) -> None:
         """Free the model. Idempotent."""

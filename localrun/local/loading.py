@@ -22,8 +22,8 @@ from localrun.hardware.planner import LoadPlan, Planner
 from localrun.hardware.shape import model_shape
 from localrun.hardware.tuning import tuned_for
 from localrun.llama.buffers import buffer_sizes
-from localrun.llama.devices import gpu_devices, gpu_is_compiled_in
 from localrun.llama.model import LlamaModel
+from localrun.local.devices import devices_for
 from localrun.local.weights import check_small_weights
 from localrun.params import EngineParams
 from localrun.responder import Warning_
@@ -54,6 +54,16 @@ class Loaded:
     """By the weights, as the engine says."""
     warnings: list[Warning_] = field(default_factory=list)
 
+    def where(self, params: EngineParams) -> str:
+        """Which devices hold what, as far as it may change how they round."""
+        experts = self.plan.load.placement.experts_in_ram if self.gpu_layers else 0
+        parts = (
+            f"gpu layers {self.gpu_layers}",
+            f"experts in RAM {experts}" if experts else "",
+            params.spread.describe(),
+        )
+        return " · ".join(part for part in parts if part)
+
 
 def load_model(
     path: Path,
@@ -63,9 +73,10 @@ def load_model(
 ) -> Loaded:
     """Read the weights. With automatic GPU layers, a card that is too small after all gets fewer, and says so."""
     wanted = plan.load.gpu_layers
-    warnings = []
-    if params.gpu_layers and not plan.planner.devices:
-        warnings.append(Warning_("no_gpu", "--gpu-layers was given, but the engine sees no GPU: it runs on the CPU"))
+    warnings = [
+        Warning_("no_gpu", f"{flag} was given, but the engine sees no GPU: it runs on the CPU")
+        for flag in (unused_gpu_settings(params) if not plan.planner.devices else ())
+    ]
     tries = [wanted]
     if params.gpu_layers is None and wanted:
         tries += sorted({wanted * 3 // 4, wanted // 2, wanted // 4, 0} - {wanted}, reverse=True)
@@ -76,6 +87,7 @@ def load_model(
                     path,
                     gpu_layers=layers,
                     use_mmap=params.use_mmap,
+                    spread=params.spread,
                     experts_in_ram=plan.load.placement.experts_in_ram if layers else 0,
                     progress=progress,
                 )
@@ -90,6 +102,18 @@ def load_model(
             raise ModelFileError(f"{path} is an embedding model: it cannot generate text")
         return Loaded(model, layers, plan, taken.total, warnings)
     raise AssertionError("one of the tries returned or raised")
+
+
+def unused_gpu_settings(params: EngineParams) -> list[str]:
+    """The settings that mean nothing on a machine without a GPU. Experts in RAM is what a CPU does anyway."""
+    spread = params.spread
+    given = {
+        "--gpu-layers": params.gpu_layers,
+        "--split-mode": spread.split_mode,
+        "--tensor-split": spread.tensor_split,
+        "--main-gpu": spread.main_gpu is not None,
+    }
+    return [flag for flag, value in given.items() if value and params.gpu_layers != 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +134,7 @@ def plan_context(header: GGUFHeader, params: EngineParams) -> ContextPlan:
 
     Raises `DoesNotFitError` for a context that was asked for and does not fit.
     """
-    devices = gpu_devices() if params.gpu_layers != 0 and gpu_is_compiled_in() else []
-    planner = Planner(model_shape(header), params, devices, correction=memory_correction())
+    planner = Planner(model_shape(header), params, devices_for(params), correction=memory_correction())
     load = planner.plan()
     return ContextPlan(load, planner, tuple(Warning_(notice.code, notice.message) for notice in load.notices))
 

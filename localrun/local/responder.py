@@ -286,7 +286,8 @@ class LocalResponder:
         if not self._params.cache:
             return None
         content = self._loading.fingerprint()
-        identity = cache_identity(self._file.name, self._header, content, context, self.wait_loaded().gpu_layers)
+        placed = self.wait_loaded().where(self._params)
+        identity = cache_identity(self._file.name, self._header, content, context, placed)
         root = default_paths().kv_blocks
         return DiskPrefix(context, KVStore(root, identity, budget_bytes=cache_budget(root)))
 

@@ -42,9 +42,10 @@ class _Decoder(Protocol):
     def decode(self, tokens: list[int]) -> bytes: ...
 
 
-def cache_identity(name: str, header: GGUFHeader, content: str, context: LlamaContext, gpu_layers: int) -> str:
-    """Everything that keys and values depend on but the tokens, as a readable line. `content` is the fingerprint.
+def cache_identity(name: str, header: GGUFHeader, content: str, context: LlamaContext, placed: str) -> str:
+    """Everything that keys and values depend on but the tokens, as a readable line.
 
+    `content` is the fingerprint; `placed` says which devices compute what, as each rounds in its own way.
     The context's length is part of it only for models that change their position factors with it.
     """
     options = context.options
@@ -55,7 +56,7 @@ def cache_identity(name: str, header: GGUFHeader, content: str, context: LlamaCo
         engine_release(),
         f"kv {options.kv_type}",
         f"flash attention {options.flash_attention}",
-        f"gpu layers {gpu_layers}",
+        placed,
         *([f"context {options.n_ctx_seq}"] if long_rope else []),
     ]
     return " · ".join(parts)

@@ -26,14 +26,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localrun.hardware.devices.system_memory", lambda: Memory(16 * GIB, 14 * GIB))
     monkeypatch.setattr("localrun.hardware.planner.system_memory", lambda: Memory(16 * GIB, 14 * GIB))
     monkeypatch.setattr("localrun.hardware.bandwidth.measure_bandwidth", lambda: 50e9)
-    monkeypatch.setattr("localrun.llama.devices.gpu_is_compiled_in", lambda: False)
+    monkeypatch.setattr("localrun.local.devices.gpu_is_compiled_in", lambda: False)
 
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device("Test Card", "gpu", total=6 * GIB, free=6 * GIB, backend="CUDA")
-    monkeypatch.setattr("localrun.llama.devices.gpu_is_compiled_in", lambda: True)
-    monkeypatch.setattr("localrun.llama.devices.gpu_devices", lambda: [device])
+    monkeypatch.setattr("localrun.local.devices.gpu_is_compiled_in", lambda: True)
+    monkeypatch.setattr("localrun.local.devices.gpu_devices", lambda: [device])
     return device
 
 

@@ -17,7 +17,7 @@ from localrun.llama.buffers import buffer_sizes
 from localrun.llama.context import ContextOptions, LlamaContext
 from localrun.llama.devices import backends, gpu_devices, gpu_is_compiled_in
 from localrun.llama.model import LlamaModel
-from localrun.local import loading
+from localrun.local import devices
 from localrun.local.context import open_context
 from localrun.local.loading import load_model, plan_context
 from localrun.params import EngineParams
@@ -35,8 +35,8 @@ TINY_MIXTURE = replace(
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = Device("card", "gpu", total=8 * GIB, free=8 * GIB)
-    monkeypatch.setattr(loading, "gpu_is_compiled_in", lambda: True)
-    monkeypatch.setattr(loading, "gpu_devices", lambda: [device])
+    monkeypatch.setattr(devices, "gpu_is_compiled_in", lambda: True)
+    monkeypatch.setattr(devices, "gpu_devices", lambda: [device])
     return device
 
 

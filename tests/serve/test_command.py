@@ -19,12 +19,12 @@ from localrun.remote.neighbours import Announcement, announce, running_servers
 from tests.serve.conftest import until
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, text_in: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "localrun", *arguments],
         capture_output=True,
         text=True,
-        stdin=subprocess.DEVNULL,
+        input=text_in,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         timeout=120,
     )
@@ -62,6 +62,11 @@ def test_a_resident_model_serves_scripts_and_ends_when_told(smollm2: Path, home:
         result = json.loads(answer.stdout)
         assert result["usage"]["completion_tokens"] == 5
         assert result["warnings"] == []
+        chat = run(
+            "chat", "--plain", "--engine", "local", "--offline", "--temperature", "0", "-n", "5", text_in="Say hello\n"
+        )
+        assert chat.returncode == 0, chat.stderr
+        assert result["text"] in chat.stdout
         [told] = json.loads(run("ps", "--json").stdout)
         assert [model["context"] for model in told["models"]] == [512]
         assert "SmolLM2" in run("ps").stdout
