@@ -163,6 +163,14 @@ class FakeBackend:
         self.cells += cells
         return len(cells)
 
+    def save_state(self, seq: int) -> Block:
+        return json.dumps([[cell.pos, cell.token] for cell in self._of(seq)]).encode()
+
+    def restore_state(self, seq: int, state: Block) -> bool:
+        assert self.last_position(seq) == -1, "a state replaces nothing"
+        self.cells += [_Cell(token, pos, {seq}) for pos, token in json.loads(bytes(state))]
+        return True
+
     def set_threads(self, decode: int, prefill: int) -> None:
         self.threads = (decode, prefill)
 

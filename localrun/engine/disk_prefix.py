@@ -1,4 +1,4 @@
-"""When blocks of the disk cache are read, and when they are written.
+"""When blocks of the disk cache are read, and when they are written, for memories that can be cut into blocks.
 
 Knows sequences, the backend's blocks and the store; knows no files. Invariants: a restored prefix is exactly the one
 that would have been computed, at least one token is left to compute, and reading costs nothing where nothing is there.
@@ -26,8 +26,7 @@ class DiskPrefix:
     def __init__(self, backend: Backend, store: KVStore) -> None:
         self._backend = backend
         self._store = store
-        self._usable = backend.memory_kind != "state"
-        """A running state cannot be cut into blocks."""
+        self._usable = True
 
     def restore(self, sequence: Sequence) -> int:
         """Put what the disk has of a sequence's prompt into its slot; returns how many tokens that added.
@@ -56,12 +55,12 @@ class DiskPrefix:
         sequence.n_cached_disk = max(0, sequence.n_computed - before)
         return sequence.n_cached_disk
 
-    def save(self, sequence: Sequence, *, upto: int | None = None) -> None:
-        """Write what the disk does not have of a sequence's computed tokens (up to `upto`)."""
+    def save(self, sequence: Sequence) -> None:
+        """Write what the disk does not have of a sequence's computed tokens."""
         if not self._usable or not sequence.cacheable or sequence.slot < 0:
             return
         size = self._store.block_tokens
-        n_blocks = (sequence.n_computed if upto is None else upto) // size
+        n_blocks = sequence.n_computed // size
         keys = self._store.keys(sequence.tokens[: n_blocks * size])
         first = self._store.n_present(keys)
         if first >= n_blocks:
@@ -76,10 +75,10 @@ class DiskPrefix:
         for i, block in enumerate(blocks, first):
             self._store.save(keys[i], sequence.tokens[i * size : (i + 1) * size], block)
 
-    @property
-    def saves_while_computing(self) -> bool:
-        """Whether blocks must be saved before the window moves on."""
-        return self._usable and self._backend.memory_kind == "window"
+    def computed(self, sequence: Sequence, *, prefilling: bool) -> None:
+        """Look at a sequence after each decode: blocks must be saved before a window moves on."""
+        if prefilling and self._backend.memory_kind == "window":
+            self.save(sequence)
 
     def divergence(self, sequence: Sequence) -> Diverged | None:
         """Where this prompt left the closest one that is stored; None where it continues or starts something new."""

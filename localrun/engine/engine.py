@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from localrun.engine.choosing import Chooser
 from localrun.engine.disk_prefix import DiskPrefix
+from localrun.engine.disk_states import DiskStates
 from localrun.engine.events import Failed, Finished, FinishReason, Progress
 from localrun.engine.guessing import Guessing
 from localrun.engine.likelihood import log_softmax
@@ -45,7 +46,7 @@ class Engine:
         n_parallel: int,
         n_chunk: int = 512,
         governor: ThreadGovernor | None = None,
-        disk: DiskPrefix | None = None,
+        disk: DiskPrefix | DiskStates | None = None,
         drafter: Drafter | None = None,
     ) -> None:
         """With `disk`, the backend's last sequence id belongs to it and is never leased."""
@@ -208,7 +209,9 @@ class Engine:
             return
         if sequence.explain and (diverged := self._disk.divergence(sequence)):
             sequence.notify(diverged)
-        if self._disk.restore(sequence):
+        leased = sequence.n_computed
+        self._disk.restore(sequence)
+        if sequence.n_computed != leased:
             self._slots.record(sequence.slot, sequence.tokens[: sequence.n_computed])
 
     def _better_wait(self, sequence: Sequence) -> bool:
@@ -241,8 +244,8 @@ class Engine:
             sequence.notify(Progress(min(sequence.n_computed, sequence.n_prompt), sequence.n_prompt, sequence.n_cached))
             if sequence.cacheable:
                 self._slots.record(sequence.slot, sequence.tokens[: sequence.n_computed])
-                if self._disk is not None and self._disk.saves_while_computing:
-                    self._disk.save(sequence)
+        if self._disk is not None:
+            self._disk.computed(sequence, prefilling=was_prefilling)
         if not work.completes:
             return
         try:

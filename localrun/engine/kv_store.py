@@ -113,7 +113,7 @@ class KVStore:
     def n_present(self, keys: Sequence[Key]) -> int:
         """How many of `keys` are there, from the first on without a gap."""
         for i, key in enumerate(keys):
-            if key.own not in self._pending and not (self._folder / key.file_name).exists():
+            if not self.has(key):
                 return i
         return len(keys)
 
@@ -129,6 +129,14 @@ class KVStore:
             if payload is None:
                 return
             yield payload
+
+    def has(self, key: Key) -> bool:
+        """Whether this one is there, or about to be written."""
+        return key.own in self._pending or (self._folder / key.file_name).exists()
+
+    def load_state(self, key: Key, tokens: Sequence[int]) -> Block | None:
+        """The state of a whole sequence of `tokens`, saved under the key of its last block; None if it is unsound."""
+        return self._read(self._folder / key.file_name, array("i", tokens).tobytes())
 
     def load_sibling(self, sibling: Sibling) -> Block | None:
         """A block that `closest` found; None for one that is damaged or gone."""

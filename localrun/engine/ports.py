@@ -240,6 +240,14 @@ class Backend(Protocol):
         """
         ...
 
+    def save_state(self, seq: int) -> Block:
+        """Everything that the memory has of a sequence. Raises `EngineError`."""
+        ...
+
+    def restore_state(self, seq: int, state: Block) -> bool:
+        """Put a saved state into an empty sequence. False where the engine refuses it or has no room."""
+        ...
+
     def set_threads(self, decode: int, prefill: int) -> None:
         """Threads for one-token and for many-token batches; takes effect at the next decode."""
         ...

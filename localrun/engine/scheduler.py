@@ -97,7 +97,7 @@ class Scheduler:
             if room <= 0:
                 break
             if sequence.prefilling:
-                work = _work(sequence, row, min(sequence.pending, room), [])
+                work = _work(sequence, row, min(_chunk(sequence), room), [])
                 works.append(work)
                 row += len(work.span.tokens)
                 room -= len(work.span.tokens)
@@ -108,6 +108,12 @@ class Scheduler:
         n_prefill = sum(len(w.span.tokens) for w in works if w.sequence.prefilling)
         n_decode = sum(not w.sequence.prefilling for w in works)
         self._budget.observe(n_prefill, n_decode, seconds)
+
+
+def _chunk(sequence: Sequence) -> int:
+    """How many tokens of a prompt may be computed in one go."""
+    to_end = sequence.chunk_end - sequence.n_computed
+    return min(sequence.pending, to_end) if to_end > 0 else sequence.pending
 
 
 def _work(sequence: Sequence, row: int, count: int, draft: list[int]) -> Work:

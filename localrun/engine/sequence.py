@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from localrun.engine.events import EngineEvent, FinishReason
-from localrun.engine.ports import Matcher, Output, Sampler
+from localrun.engine.ports import Block, Matcher, Output, Sampler
 from localrun.params import GenerationParams
 
 
@@ -58,6 +58,10 @@ class Sequence:
     n_draft_accepted: int = 0
     n_uncertain: int = 0
     """Guessed tokens in the memory, behind `n_computed`, that nothing has confirmed."""
+    chunk_end: int = 0
+    """A position in the prompt where a chunk must end, because the state there is kept; 0 for none."""
+    kept_state: tuple[int, Block] | None = None
+    """A position in the answer and the memory's state there, for the disk."""
     n_dropped: int = 0
     """Tokens that a shift has dropped from the middle."""
     cancelled: bool = False

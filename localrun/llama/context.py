@@ -297,6 +297,15 @@ class LlamaContext:
             self.remove(seq, start, -1)
             raise
 
+    def save_state(self, seq: int) -> Block:
+        return save_sequence(self._lib, self.handle, self._seq(seq))
+
+    def restore_state(self, seq: int, state: Block) -> bool:
+        while not restore_sequence(self._lib, self.handle, self._seq(seq), state):
+            if not self._grow():
+                return False
+        return True
+
     def _restore_window(self, seq: int, start: int, blocks: list[Block], limit: int) -> int:
         parsed = [parse(block) for block in blocks]
         while parsed and not self._window_complete(parsed, start, min(limit, parsed[-1][0].end)):

@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from localrun.engine.disk_prefix import DiskPrefix
+from localrun.engine.disk_states import DiskStates
 from localrun.engine.engine import Engine
 from localrun.engine.kv_store import KVStore
 from localrun.engine.sequence import Sequence
@@ -73,7 +74,7 @@ class LocalResponder:
         self._answers: list[Answer] = []
         self._worker: EngineWorker | None = None
         self._context: LlamaContext | None = None
-        self._disk: DiskPrefix | None = None
+        self._disk: DiskPrefix | DiskStates | None = None
         self._vocabularies: Vocabularies | None = None
         self._engine: Engine | None = None
         self._draft: DraftModel | None = None
@@ -282,14 +283,15 @@ class LocalResponder:
         self._draft = DraftModel(self._params.draft, self.wait_loaded().model, self._params, self._plan.n_ctx)
         return self._draft.drafter
 
-    def _open_disk(self, context: LlamaContext) -> DiskPrefix | None:
+    def _open_disk(self, context: LlamaContext) -> DiskPrefix | DiskStates | None:
         if not self._params.cache:
             return None
         content = self._loading.fingerprint()
         placed = self.wait_loaded().where(self._params)
         identity = cache_identity(self._file.name, self._header, content, context, placed)
         root = default_paths().kv_blocks
-        return DiskPrefix(context, KVStore(root, identity, budget_bytes=cache_budget(root)))
+        store = KVStore(root, identity, budget_bytes=cache_budget(root))
+        return DiskStates(context, store) if context.memory_kind == "state" else DiskPrefix(context, store)
 
 
 def _begun(request: Request) -> bytes:
