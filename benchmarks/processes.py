@@ -29,7 +29,10 @@ class Run:
 
 
 def run(command: Sequence[str | Path], *, stdin: bytes = b"", **environment: str) -> Run:
-    """Run a command to its end. Ends the benchmark if it fails."""
+    """Run a command to its end. Ends the benchmark if it fails.
+
+    Python keeps its bytecode, as an installed package has it, whatever this process was told.
+    """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as source:
         source.write(stdin)
         source.seek(0)
@@ -39,7 +42,7 @@ def run(command: Sequence[str | Path], *, stdin: bytes = b"", **environment: str
             stdin=source,
             stdout=out,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **environment},
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment},
         )
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - started

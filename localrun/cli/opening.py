@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from localrun.cli.fetch_progress import fetch_progress
+from localrun.cli.signals import signals_later
 from localrun.config import variable
 from localrun.errors import UsageError
 
@@ -20,16 +21,18 @@ def open_engine(
     config: Config, name: str | None, params: EngineParams, stack: ExitStack
 ) -> LocalResponder | RemoteResponder:
     """The responder that the settings ask for. `stack` closes it."""
-    responder: LocalResponder | RemoteResponder
     if engine := config.get("engine"):
-        responder = _open_remote(config, engine)
-    else:
-        from localrun.local import open_responder
+        remote = _open_remote(config, engine)
+        stack.callback(remote.close)
+        return remote
+    from localrun.local.opening import find_model, open_model
 
-        progress = fetch_progress(quiet=bool(config.get("quiet")))
-        responder = open_responder(name, params, offline=bool(config.get("offline")), progress=progress)
-    stack.callback(responder.close)
-    return responder
+    progress = fetch_progress(quiet=bool(config.get("quiet")))
+    file = find_model(name, offline=bool(config.get("offline")), progress=progress)
+    with signals_later():
+        local = open_model(file, params)
+        stack.callback(local.close, free=False)  # the command's end is the process's
+    return local
 
 
 def _open_remote(config: Config, engine: str) -> RemoteResponder:

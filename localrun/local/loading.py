@@ -168,11 +168,11 @@ class Loading:
         """The identity of the model's content, which the cache needs. Waits for it."""
         return self._content.result()
 
-    def close(self) -> None:
-        """Stop loading, and free the model. Idempotent."""
+    def close(self, *, free: bool = True) -> None:
+        """Stop loading, and free the model if that is wanted. Idempotent."""
         self.stopping.set()
         self._reader.join()
-        if self._loaded.exception() is None:
+        if free and self._loaded.exception() is None:
             self._loaded.result().model.close()
 
     def _load(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from localrun.catalog import Progress, load_catalogue, resolve
+from localrun.catalog import ModelFile, Progress, load_catalogue, resolve
 from localrun.local.loading import Loading
 from localrun.params import EngineParams
 
@@ -28,7 +28,18 @@ def open_responder(
 
     Raises `ModelNotFoundError`, `FetchError`, `ModelFileError`, `DoesNotFitError`.
     """
-    file = resolve(model or load_catalogue().default, offline=offline, progress=progress)
+    return open_model(find_model(model, offline=offline, progress=progress), params, on_load=on_load)
+
+
+def find_model(model: str | None, *, offline: bool = False, progress: Progress | None = None) -> ModelFile:
+    """The file of `model` (the default for None), fetched if need be."""
+    return resolve(model or load_catalogue().default, offline=offline, progress=progress)
+
+
+def open_model(
+    file: ModelFile, params: EngineParams | None = None, *, on_load: Callable[[float], None] | None = None
+) -> LocalResponder:
+    """Start to load a file, and import the engine meanwhile. Raises `ModelFileError`, `DoesNotFitError`."""
     loading = Loading(file.path, params or EngineParams(), on_load)
     try:
         from localrun.local.responder import LocalResponder

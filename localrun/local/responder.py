@@ -36,7 +36,7 @@ from localrun.local.drafting import DraftModel
 from localrun.local.loading import Loaded, Loading
 from localrun.local.output import AnswerOutput
 from localrun.local.prompts import Encoded, Prompts
-from localrun.local.reuse import cache_budget, cache_identity
+from localrun.local.reuse import cache_budget, cache_identity, cache_obstacle
 from localrun.params import EngineParams
 from localrun.paths import default_paths
 from localrun.responder import Event, ModelIdentity, ModelInfo, Request, Warning_
@@ -69,6 +69,8 @@ class LocalResponder:
         self._loading = loading or Loading(file.path, params or EngineParams(), on_load)
         self._header, self._params, self._plan = self._loading.header, self._loading.params, self._loading.plan
         self._prompts = Prompts(self._header, file.name)
+        self._told_once: list[Warning_] = []
+        """Warnings for the next answer alone."""
         self._closed = False
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
@@ -119,8 +121,11 @@ class LocalResponder:
         """Prompt tokens of a request, template included."""
         return len(self.encode(request).ids)
 
-    def close(self) -> None:
-        """End everything and free the model. Idempotent."""
+    def close(self, *, free: bool = True) -> None:
+        """End everything and free the model. Idempotent.
+
+        Without `free`, the memory is left to the end of the process, which is near: the system takes it faster.
+        """
         self._closed = True
         self._loading.stopping.set()
         if self._worker is not None:
@@ -129,11 +134,11 @@ class LocalResponder:
             self._disk.close()
         if self._vocabularies is not None:
             self._vocabularies.close()
-        if self._draft is not None:
+        if self._draft is not None and free:
             self._draft.close()
-        if self._context is not None:
+        if self._context is not None and free:
             self._context.close()
-        self._loading.close()
+        self._loading.close(free=free)
 
     # one answer ---------------------------------------------------------------------------------------------------
 
@@ -175,6 +180,8 @@ class LocalResponder:
         )
         notes = [Warning_("checked_at_the_end", note) for note in checked.notes] if checked is not None else []
         worker = self._worker_for(len(tokens), params.max_tokens)  # making a context may add a warning
+        notes += self._told_once
+        self._told_once = []
         answer.begin(sequence, output, [*loaded.warnings, *self._plan.warnings, *encoded.warnings, *notes])
         worker.submit(sequence)
         return answer
@@ -286,10 +293,13 @@ class LocalResponder:
     def _open_disk(self, context: LlamaContext) -> DiskPrefix | DiskStates | None:
         if not self._params.cache:
             return None
+        root = default_paths().kv_blocks
+        if obstacle := cache_obstacle(root):
+            self._told_once.append(Warning_("cache_off", f"the prefix cache is off: {obstacle}"))
+            return None
         content = self._loading.fingerprint()
         placed = self.wait_loaded().where(self._params)
         identity = cache_identity(self._file.name, self._header, content, context, placed)
-        root = default_paths().kv_blocks
         store = KVStore(root, identity, budget_bytes=cache_budget(root))
         return DiskStates(context, store) if context.memory_kind == "state" else DiskPrefix(context, store)
 

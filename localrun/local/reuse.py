@@ -6,6 +6,7 @@ different identities.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from localrun.release import engine_release
 _BUDGET = 8 << 30
 _DISK_SHARE = 0.1
 """The cache never takes more than this share of what is free (what it has already counts as free)."""
+_LEAST = 16 << 20
+"""Bytes that are worth it: a few blocks of a small model."""
 _SHOWN_TOKENS = 8
 _SEARCHED_TOKENS = 24
 _EXPECTED = 0.75
@@ -64,12 +67,25 @@ def cache_identity(name: str, header: GGUFHeader, content: str, context: LlamaCo
 
 def cache_budget(root: Path) -> int:
     """Bytes that the cache may have: 8 GB, or less on a disk with little room."""
-    place = next((folder for folder in (root, *root.parents) if folder.is_dir()), Path("/"))
     try:
-        free = shutil.disk_usage(place).free
+        free = shutil.disk_usage(_existing(root)).free
     except OSError:
         return 0
     return min(_BUDGET, int(free * _DISK_SHARE))
+
+
+def cache_obstacle(root: Path) -> str | None:
+    """Why nothing can be kept under `root`, if so: for a warning."""
+    place = _existing(root)
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        return f"{place} cannot be written"
+    if cache_budget(root) < _LEAST:
+        return f"the disk of {place} is nearly full"
+    return None
+
+
+def _existing(root: Path) -> Path:
+    return next((folder for folder in (root, *root.parents) if folder.exists()), Path("/"))
 
 
 def explain(event: Diverged, tokens: Sequence[int], vocabulary: _Decoder) -> str:

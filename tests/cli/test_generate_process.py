@@ -116,6 +116,39 @@ def test_a_signal_while_loading_ends_it(smollm2: Path) -> None:
     assert b"Traceback" not in err
 
 
+def _hears_signals(pid: int) -> bool:
+    """Whether a process has its own handler for SIGHUP, the last that ours are set for."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) >> (signal.SIGHUP - 1) & 1)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux tells which signals are caught")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_at_any_moment_of_the_start_ends_it_with_its_own_code(number: int, code: int, smollm2: Path) -> None:
+    for wait in (0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3):
+        process = start("generate", "-m", smollm2, *RAW, "-n", "5000", "--ignore-eos", "--no-cache", "Hello")
+        while not _hears_signals(process.pid):
+            time.sleep(0.001)
+        time.sleep(wait)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == code
+        assert b"Traceback" not in err
+
+
+def test_a_cache_that_cannot_be_kept_is_one_warning(smollm2: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()  # no folder: nothing can be written there, whoever asks
+    command = ("generate", "-m", smollm2, "--raw", "--temperature", "0", "-n", "2", "The capital of France is")
+    told, quiet, strict, without = (
+        run(*command, *more, LOCALRUN_HOME=str(tmp_path)) for more in ((), ("-q",), ("--strict",), ("--no-cache",))
+    )
+    assert told.err.count("warning: the prefix cache is off") == 1
+    assert (told.code, quiet.code, strict.code, without.code) == (0, 0, 1, 0)
+    assert told.out == quiet.out == without.out
+    assert (quiet.err, strict.out, without.err) == ("", b"", "")
+
+
 def test_on_a_terminal_the_answer_ends_with_a_newline_and_reasoning_may_be_dim(smollm2: Path) -> None:
     leader, follower = pty.openpty()
     process = start("generate", "-m", smollm2, *RAW, "-n", "2", "The capital of France is", stdout=follower)
