@@ -16,7 +16,7 @@ import typer
 from localrun.cli import options as o
 from localrun.cli.fetch_progress import fetch_progress
 from localrun.cli.output import is_fancy, to_json, write_stderr, write_stdout
-from localrun.cli.settings import load_config
+from localrun.cli.settings import load_config, one_model
 from localrun.errors import OutputWriteError, UsageError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def bench(
     model: Annotated[
         str | None, typer.Argument(help="The model; the default one if left out.", show_default=False)
     ] = None,
+    model_too: o.ModelToo = None,
     suite: Annotated[str, typer.Option("--suite", help="quick, full or serve.", metavar="quick|full|serve")] = "quick",
     tune: Annotated[
         bool, typer.Option("--tune", help="Find the fastest settings of this model, and remember them.")
@@ -73,6 +74,7 @@ def bench(
     quiet: o.Quiet = None,
 ) -> int:
     """Measure time to first token, time per token and throughput, with medians and spread."""
+    model = one_model(model, model_too)
     config = load_config(dict(locals()))
     files = list(compare or [])
     _check(suite, files, rate or [], duration, ttft_target, tpot_target, tune=tune)

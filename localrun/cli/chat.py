@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localrun.cli import options as o
-from localrun.cli.settings import load_config
+from localrun.cli.settings import load_config, one_model
 from localrun.config import Config, variable
 from localrun.errors import UsageError
 from localrun.params import GenerationParams, SamplingParams
@@ -44,6 +44,7 @@ def chat(
     model: Annotated[
         str | None, typer.Argument(help="A name, a path, hf:…, pypi:… or a URL.", show_default=False)
     ] = None,
+    model_too: o.ModelToo = None,
     continue_last: Annotated[bool, typer.Option("-c", "--continue", help="Go on with the last chat.")] = False,
     session: Annotated[
         str | None,
@@ -99,6 +100,7 @@ def chat(
     offline: o.Offline = None,
 ) -> None:
     """Chat with a model. Everything is saved as it happens; `localrun sessions` finds it again."""
+    model = one_model(model, model_too)
     flags = dict(locals())
     if continue_last and session is not None:
         raise UsageError("--continue and --session were both given", hint="--session last is the same as --continue")

@@ -23,6 +23,7 @@ def _option(*names: str, help: str, panel: str | None = None, metavar: str | Non
 
 
 Model = Annotated[str | None, _option("-m", "--model", help="A name, a path, hf:…, pypi:… or a URL.", metavar="MODEL")]
+ModelToo = Annotated[str | None, _option("-m", "--model", help="The same as MODEL.", metavar="MODEL")]
 System = Annotated[str | None, _option("-s", "--system", help="System prompt.", metavar="TEXT")]
 
 MaxTokens = Annotated[str | None, _option("-n", "--max-tokens", help="Most tokens of the answer.", metavar="N")]

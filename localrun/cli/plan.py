@@ -15,7 +15,7 @@ import typer
 
 from localrun.cli import options as o
 from localrun.cli.output import to_json, write_stderr, write_stdout
-from localrun.cli.settings import load_config
+from localrun.cli.settings import load_config, one_model
 from localrun.errors import DoesNotFitError, ModelFileError, OfflineError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def plan(
     model: Annotated[
         str | None, typer.Argument(help="The model; the default one if left out.", show_default=False)
     ] = None,
+    model_too: o.ModelToo = None,
     ctx: o.Ctx = None,
     parallel: Annotated[int | None, typer.Option("--parallel", help="Sequences at a time.", show_default=False)] = None,
     kv_type: o.KvType = None,
@@ -50,6 +51,7 @@ def plan(
     """Show what fits: layers on the GPU, context, KV type and quantization, before downloading."""
     from localrun.catalog import load_catalogue
 
+    model = one_model(model, model_too)
     config = load_config(dict(locals()))
     name = model or config.get("model") or load_catalogue().default
     params = config.engine(name)
