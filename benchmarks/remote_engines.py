@@ -148,7 +148,8 @@ def servers(model: str) -> Iterator[dict[str, str]]:
     """Every server at hand, running."""
     peer = os.environ.get("LLAMA_SERVER") or shutil.which("llama-server")
     python = os.environ.get("LLAMA_CPP_SERVER_PYTHON")
-    commands = {"localrun": [sys.executable, "-m", "localrun", "serve", "-m", model, "--ctx", "1024", "--port"]}
+    ours = [sys.executable, "-m", "localrun", "serve", "-m", model, "--ctx", "1024", "--parallel", "1", "--port"]
+    commands = {"localrun": ours}
     if peer:
         commands["llama-server"] = [peer, "-m", model, "-c", "1024", "-np", "1", "--no-webui", "--port"]
     if python:

@@ -16,7 +16,7 @@ import typer
 from localrun.cli import options as o
 from localrun.cli.fetch_progress import fetch_progress
 from localrun.cli.output import is_fancy, to_json, write_stderr, write_stdout
-from localrun.cli.settings import load_config
+from localrun.cli.settings import load_config, one_model
 from localrun.errors import OutputWriteError, UsageError
 
 if TYPE_CHECKING:
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 _SUITES = ("quick", "full", "serve")
 
 
+@o.takes(o.SPREAD)
 def bench(
     model: Annotated[
         str | None, typer.Argument(help="The model; the default one if left out.", show_default=False)
     ] = None,
+    model_too: o.ModelToo = None,
     suite: Annotated[str, typer.Option("--suite", help="quick, full or serve.", metavar="quick|full|serve")] = "quick",
     tune: Annotated[
         bool, typer.Option("--tune", help="Find the fastest settings of this model, and remember them.")
@@ -60,20 +62,15 @@ def bench(
     tpot_target: Annotated[float, typer.Option("--tpot-target", help="serve: seconds per output token.")] = 0.2,
     ctx: o.Ctx = None,
     threads: o.Threads = None,
-    gpu_layers: o.GpuLayers = None,
-    split_mode: o.SplitMode = None,
-    tensor_split: o.TensorSplit = None,
-    main_gpu: o.MainGpu = None,
-    cpu_moe: o.CpuMoe = None,
-    n_cpu_moe: o.NCpuMoe = None,
-    rpc: o.Rpc = None,
     kv_type: o.KvType = None,
     flash_attention: o.FlashAttention = None,
     offline: o.Offline = None,
     quiet: o.Quiet = None,
+    **settings: o.Setting,
 ) -> int:
     """Measure time to first token, time per token and throughput, with medians and spread."""
-    config = load_config(dict(locals()))
+    model = one_model(model, model_too)
+    config = load_config(locals() | settings)
     files = list(compare or [])
     _check(suite, files, rate or [], duration, ttft_target, tpot_target, tune=tune)
     from localrun.bench.figures import load_result

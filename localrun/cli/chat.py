@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from localrun.cli import options as o
-from localrun.cli.settings import load_config
+from localrun.cli.settings import load_config, one_model
 from localrun.config import Config, variable
 from localrun.errors import UsageError
 from localrun.params import GenerationParams, SamplingParams
@@ -40,10 +40,12 @@ _FIELDS = {
 """Flags that set fields of other names; all others are called like their field."""
 
 
+@o.takes(o.SAMPLING, o.SPREAD)
 def chat(
     model: Annotated[
         str | None, typer.Argument(help="A name, a path, hf:…, pypi:… or a URL.", show_default=False)
     ] = None,
+    model_too: o.ModelToo = None,
     continue_last: Annotated[bool, typer.Option("-c", "--continue", help="Go on with the last chat.")] = False,
     session: Annotated[
         str | None,
@@ -63,22 +65,6 @@ def chat(
     stop: o.Stop = None,
     ctx: o.Ctx = None,
     timeout: o.Timeout = None,
-    temperature: o.Temperature = None,
-    top_k: o.TopK = None,
-    top_p: o.TopP = None,
-    min_p: o.MinP = None,
-    typical_p: o.TypicalP = None,
-    top_n_sigma: o.TopNSigma = None,
-    xtc: o.Xtc = None,
-    dry: o.Dry = None,
-    repeat_penalty: o.RepeatPenalty = None,
-    repeat_last_n: o.RepeatLastN = None,
-    frequency_penalty: o.FrequencyPenalty = None,
-    presence_penalty: o.PresencePenalty = None,
-    mirostat: o.Mirostat = None,
-    logit_bias: o.LogitBias = None,
-    seed: o.Seed = None,
-    sampler_order: o.SamplerOrder = None,
     think: o.Think = None,
     think_budget: o.ThinkBudget = None,
     engine: Annotated[
@@ -86,20 +72,15 @@ def chat(
         typer.Option("--engine", help="A remote engine: a URL, or a name of the configuration.", metavar="URL|NAME"),
     ] = None,
     threads: o.Threads = None,
-    gpu_layers: o.GpuLayers = None,
-    split_mode: o.SplitMode = None,
-    tensor_split: o.TensorSplit = None,
-    main_gpu: o.MainGpu = None,
-    cpu_moe: o.CpuMoe = None,
-    n_cpu_moe: o.NCpuMoe = None,
-    rpc: o.Rpc = None,
     kv_type: o.KvType = None,
     flash_attention: o.FlashAttention = None,
     cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Use the disk cache of prompts.")] = None,
     offline: o.Offline = None,
+    **settings: o.Setting,
 ) -> None:
     """Chat with a model. Everything is saved as it happens; `localrun sessions` finds it again."""
-    flags = dict(locals())
+    model = one_model(model, model_too)
+    flags = locals() | settings
     if continue_last and session is not None:
         raise UsageError("--continue and --session were both given", hint="--session last is the same as --continue")
     config = load_config(flags)

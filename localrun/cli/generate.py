@@ -44,6 +44,7 @@ _BATCH_PARALLEL = 8
 """Sequences at once for many prompts: on a small CPU their rate hardly grows beyond."""
 
 
+@o.takes(o.SAMPLING, o.SPREAD)
 def generate(
     prompt: Annotated[str | None, typer.Argument(help="The question; `-` reads stdin.", show_default=False)] = None,
     model: o.Model = None,
@@ -59,22 +60,6 @@ def generate(
     on_overflow: o.OnOverflow = None,
     timeout: o.Timeout = None,
     ignore_eos: o.IgnoreEos = None,
-    temperature: o.Temperature = None,
-    top_k: o.TopK = None,
-    top_p: o.TopP = None,
-    min_p: o.MinP = None,
-    typical_p: o.TypicalP = None,
-    top_n_sigma: o.TopNSigma = None,
-    xtc: o.Xtc = None,
-    dry: o.Dry = None,
-    repeat_penalty: o.RepeatPenalty = None,
-    repeat_last_n: o.RepeatLastN = None,
-    frequency_penalty: o.FrequencyPenalty = None,
-    presence_penalty: o.PresencePenalty = None,
-    mirostat: o.Mirostat = None,
-    logit_bias: o.LogitBias = None,
-    seed: o.Seed = None,
-    sampler_order: o.SamplerOrder = None,
     schema: o.Schema = None,
     grammar: o.Grammar = None,
     regex: o.Regex = None,
@@ -114,13 +99,6 @@ def generate(
         ),
     ] = None,
     threads: o.Threads = None,
-    gpu_layers: o.GpuLayers = None,
-    split_mode: o.SplitMode = None,
-    tensor_split: o.TensorSplit = None,
-    main_gpu: o.MainGpu = None,
-    cpu_moe: o.CpuMoe = None,
-    n_cpu_moe: o.NCpuMoe = None,
-    rpc: o.Rpc = None,
     kv_type: o.KvType = None,
     flash_attention: o.FlashAttention = None,
     draft: o.Draft = None,
@@ -128,9 +106,10 @@ def generate(
     strict: o.Strict = None,
     offline: o.Offline = None,
     quiet: o.Quiet = None,
+    **settings: o.Setting,
 ) -> int:
     """Answer a prompt to stdout: files, then stdin, then PROMPT make the text."""
-    flags = dict(locals())
+    flags = locals() | settings
     if sum((json_output, events, extract, show_prompt)) > 1 and not (show_prompt and json_output):
         raise UsageError("--json, --events, -x and --show-prompt exclude each other")
     config = load_config(flags)

@@ -6,7 +6,9 @@ Only types and help texts, so that a flag is called, described and grouped the s
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -23,6 +25,7 @@ def _option(*names: str, help: str, panel: str | None = None, metavar: str | Non
 
 
 Model = Annotated[str | None, _option("-m", "--model", help="A name, a path, hf:…, pypi:… or a URL.", metavar="MODEL")]
+ModelToo = Annotated[str | None, _option("-m", "--model", help="The same as MODEL.", metavar="MODEL")]
 System = Annotated[str | None, _option("-s", "--system", help="System prompt.", metavar="TEXT")]
 
 MaxTokens = Annotated[str | None, _option("-n", "--max-tokens", help="Most tokens of the answer.", metavar="N")]
@@ -144,3 +147,61 @@ Draft = Annotated[
     str | None,
     _option("--draft", help="Guess tokens: ngram, a smaller model, or off.", panel=_ENGINE, metavar="MODEL|ngram|off"),
 ]
+
+# groups -----------------------------------------------------------------------------------------------------------
+
+Setting = Any
+"""What a flag of a group gives: text, true or false, a list of texts, or None where it was not given."""
+
+SAMPLING: Mapping[str, Any] = {
+    "temperature": Temperature,
+    "top_k": TopK,
+    "top_p": TopP,
+    "min_p": MinP,
+    "typical_p": TypicalP,
+    "top_n_sigma": TopNSigma,
+    "xtc": Xtc,
+    "dry": Dry,
+    "repeat_penalty": RepeatPenalty,
+    "repeat_last_n": RepeatLastN,
+    "frequency_penalty": FrequencyPenalty,
+    "presence_penalty": PresencePenalty,
+    "mirostat": Mirostat,
+    "logit_bias": LogitBias,
+    "seed": Seed,
+    "sampler_order": SamplerOrder,
+}
+"""How the next token is chosen."""
+
+SPREAD: Mapping[str, Any] = {
+    "gpu_layers": GpuLayers,
+    "split_mode": SplitMode,
+    "tensor_split": TensorSplit,
+    "main_gpu": MainGpu,
+    "cpu_moe": CpuMoe,
+    "n_cpu_moe": NCpuMoe,
+    "rpc": Rpc,
+}
+"""Which devices hold what."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def takes(*groups: Mapping[str, Any]) -> Callable[[Function], Function]:
+    """A decorator: the command's `**settings` are the options of these groups, as if it listed each of them.
+
+    typer reads a function's signature, so that is where they are put.
+    """
+    added = {name: kind for group in groups for name, kind in group.items()}
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function, eval_str=True)
+        listed = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in added.items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*listed, *more])  # type: ignore[attr-defined]
+        return function
+
+    return decorate

@@ -15,7 +15,7 @@ import typer
 
 from localrun.cli import options as o
 from localrun.cli.output import to_json, write_stderr, write_stdout
-from localrun.cli.settings import load_config
+from localrun.cli.settings import load_config, one_model
 from localrun.errors import DoesNotFitError, ModelFileError, OfflineError
 
 if TYPE_CHECKING:
@@ -29,28 +29,25 @@ if TYPE_CHECKING:
     from localrun.params import EngineParams
 
 
+@o.takes(o.SPREAD)
 def plan(
     model: Annotated[
         str | None, typer.Argument(help="The model; the default one if left out.", show_default=False)
     ] = None,
+    model_too: o.ModelToo = None,
     ctx: o.Ctx = None,
     parallel: Annotated[int | None, typer.Option("--parallel", help="Sequences at a time.", show_default=False)] = None,
     kv_type: o.KvType = None,
-    gpu_layers: o.GpuLayers = None,
-    split_mode: o.SplitMode = None,
-    tensor_split: o.TensorSplit = None,
-    main_gpu: o.MainGpu = None,
-    cpu_moe: o.CpuMoe = None,
-    n_cpu_moe: o.NCpuMoe = None,
-    rpc: o.Rpc = None,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     offline: o.Offline = None,
     quiet: o.Quiet = None,
+    **settings: o.Setting,
 ) -> int:
     """Show what fits: layers on the GPU, context, KV type and quantization, before downloading."""
     from localrun.catalog import load_catalogue
 
-    config = load_config(dict(locals()))
+    model = one_model(model, model_too)
+    config = load_config(locals() | settings)
     name = model or config.get("model") or load_catalogue().default
     params = config.engine(name)
     with _subject(name, offline=bool(config.get("offline"))) as subject:

@@ -31,6 +31,7 @@ _KEY_VARIABLE = "LOCALRUN_API_KEY"
 _DEFAULT_PARALLEL = 4
 
 
+@o.takes(o.SPREAD)
 def serve(
     models: Annotated[
         list[str] | None, typer.Option("-m", "--model", help="A model to serve (repeatable); the first is loaded now.")
@@ -52,13 +53,6 @@ def serve(
     ] = None,
     ctx: o.Ctx = None,
     threads: o.Threads = None,
-    gpu_layers: o.GpuLayers = None,
-    split_mode: o.SplitMode = None,
-    tensor_split: o.TensorSplit = None,
-    main_gpu: o.MainGpu = None,
-    cpu_moe: o.CpuMoe = None,
-    n_cpu_moe: o.NCpuMoe = None,
-    rpc: o.Rpc = None,
     kv_type: o.KvType = None,
     flash_attention: o.FlashAttention = None,
     log_prompts: Annotated[
@@ -66,10 +60,10 @@ def serve(
     ] = False,
     offline: o.Offline = None,
     quiet: o.Quiet = None,
+    **settings: o.Setting,
 ) -> None:
     """Serve models over HTTP as OpenAI's API does."""
-    flags = {name: value for name, value in locals().items() if name not in ("models", "queue")}
-    config = load_config(flags)
+    config = load_config(locals() | settings)
     _require_extra()
     from localrun.hardware.memory import available_memory
     from localrun.serve.app import ServeOptions

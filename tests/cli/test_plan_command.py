@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from localrun.cli.app import build
 from localrun.cli.main import run
+from localrun.cli.settings import one_model
+from localrun.errors import UsageError
 from localrun.hardware.devices import Device, Memory
 from tests.catalog.servers import hub_server
 from tests.gguf.writer import write_gguf
@@ -160,3 +162,10 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path, capfd: pytest.Captur
     path.write_text("<!DOCTYPE html>")
     assert run(["plan", str(path)]) == 2
     assert "page.gguf" in capfd.readouterr().err
+
+
+def test_a_model_is_named_as_an_argument_or_as_an_option_and_never_two() -> None:
+    assert one_model("a", None) == one_model(None, "a") == one_model("a", "a") == "a"
+    assert one_model(None, None) is None
+    with pytest.raises(UsageError, match="two models were given: a and b"):
+        one_model("a", "b")
