@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from localrun.params import ConstraintSpec
 
 if TYPE_CHECKING:
-    from localrun.constraint.compiled import CheckedConstraint, CompiledConstraint, PreparedVocabulary
+    from localrun.constraint.checked import CheckedConstraint
+    from localrun.constraint.compiled import CompiledConstraint, PreparedVocabulary
     from localrun.engine.ports import TokenTable
 
 __all__ = ["check", "compile", "prepare"]
@@ -26,7 +27,7 @@ def check(spec: ConstraintSpec) -> CheckedConstraint:
 
     Raises `ConstraintError` with file, line, column and a caret (grammar, regex), or a JSON pointer (schema).
     """
-    from localrun.constraint.compiled import CheckedConstraint
+    from localrun.constraint.checked import CheckedConstraint
     from localrun.constraint.languages import grammar_of
 
     return CheckedConstraint(spec, grammar_of(spec))
