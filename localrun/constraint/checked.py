@@ -37,7 +37,7 @@ class CheckedConstraint:
 
     def bind(self, table: TokenTable) -> CompiledConstraint:
         """Compile for a vocabulary. Building its tables takes most of the time: prepare them once to share them."""
-        from localrun.constraint.compiled import prepare
+        from localrun.constraint import prepare
 
         return self.bind_to(prepare(table))
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from localrun.constraint.checked import CheckedConstraint
 from localrun.constraint.matcher import TokenMatcher
-from localrun.constraint.tables import MaskTables, make_tables
-from localrun.constraint.tokens import VocabularyTokens
+from localrun.constraint.tables import MaskTables
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -26,11 +25,6 @@ class PreparedVocabulary:
 
     table: TokenTable
     tables: MaskTables
-
-
-def prepare(table: TokenTable) -> PreparedVocabulary:
-    """Build the tables for a vocabulary: once for each model, in any thread. Who knows its tokens can do it earlier."""
-    return PreparedVocabulary(table, make_tables(VocabularyTokens.of(table), table.encode))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+from array import array
 from contextlib import suppress
+from itertools import accumulate, pairwise
 from pathlib import Path
-
-import numpy as np
 
 from localrun.constraint.tokens import VocabularyTokens
 from localrun.paths import ensure_private
@@ -21,7 +21,8 @@ KEPT = 8
 """Vocabularies that stay on disk, the last used ones; each takes 0.5 to 5 MB."""
 
 _MAGIC = b"localrun tokens 1\n"  # counts up when the form changes
-_COUNTS = struct.Struct("<3I")  # all tokens, those that end a generation, those that are no text
+_NUMBER = "I"  # as this machine writes it: the folder is a cache of this machine
+_COUNTS = struct.Struct("=3I")  # all tokens, those that end a generation, those that are no text
 _HEAD_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
 
 
@@ -68,16 +69,16 @@ def _head(body: bytes) -> bytes:
 
 def _pack(tokens: VocabularyTokens) -> bytes:
     lengths = [len(piece) for piece in tokens.pieces]
-    numbers = np.array([*lengths, *tokens.eog, *tokens.no_text], dtype="<u4")
     counts = _COUNTS.pack(len(lengths), len(tokens.eog), len(tokens.no_text))
-    return b"".join([counts, numbers.tobytes(), *tokens.pieces])
+    return b"".join([counts, array(_NUMBER, [*lengths, *tokens.eog, *tokens.no_text]).tobytes(), *tokens.pieces])
 
 
 def _unpack(body: bytes) -> VocabularyTokens:
     n_tokens, n_eog, n_no_text = _COUNTS.unpack_from(body)
-    numbers = np.frombuffer(body, dtype="<u4", count=n_tokens + n_eog + n_no_text, offset=_COUNTS.size)
-    first = _COUNTS.size + numbers.nbytes
-    stops = (first + np.cumsum(numbers[:n_tokens], dtype=np.int64)).tolist()
-    pieces = [body[start:stop] for start, stop in zip([first, *stops], stops, strict=False)]
+    numbers = array(_NUMBER)
+    first = _COUNTS.size + numbers.itemsize * (n_tokens + n_eog + n_no_text)
+    numbers.frombytes(body[_COUNTS.size : first])
+    starts = accumulate(numbers[:n_tokens], initial=first)
+    pieces = [body[start:stop] for start, stop in pairwise(starts)]
     eog, no_text = numbers[n_tokens : n_tokens + n_eog], numbers[n_tokens + n_eog :]
-    return VocabularyTokens(pieces, tuple(eog.tolist()), tuple(no_text.tolist()))
+    return VocabularyTokens(pieces, tuple(eog), tuple(no_text))

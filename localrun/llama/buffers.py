@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from localrun.llama.library import engine_log
 from localrun.llama.log import logger
 
 _LINE = re.compile(r"(\S+)\s+(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
@@ -21,6 +22,8 @@ class BufferSizes:
     """Bytes by (device buffer, kind): kinds are `model`, `KV`, `RS`, `compute` and `output`."""
 
     sizes: dict[tuple[str, str], int] = field(default_factory=dict)
+    complete: bool = True
+    """False if nobody listened for a while."""
 
     @property
     def total(self) -> int:
@@ -42,6 +45,7 @@ def buffer_sizes() -> Iterator[BufferSizes]:
                 key = (match[1], match[2])
                 found.sizes[key] = found.sizes.get(key, 0) + round(float(match[3]) * (1 << 20))
 
+    mark = engine_log().mark()
     collector, level, propagate = Collector(logging.DEBUG), logger.level, logger.propagate
     if not logger.isEnabledFor(logging.DEBUG):
         # The lines are of level DEBUG. Who listens at a higher level must not hear more because of us.
@@ -51,6 +55,7 @@ def buffer_sizes() -> Iterator[BufferSizes]:
     try:
         yield found
     finally:
+        found.complete = not engine_log().missed_since(mark)
         logger.removeHandler(collector)
         logger.setLevel(level)
         logger.propagate = propagate

@@ -11,7 +11,10 @@ import importlib.util
 import logging
 import os
 import sys
+import time
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +26,8 @@ logger = logging.getLogger(__name__)
 # libgomp's threads spin at every barrier; with another busy process on the cores, decoding collapses (from 100 to
 # 3 tokens/s on two cores). 10,000 turns cost nothing on an idle machine. The user's own setting wins.
 _SPIN_COUNT = "10000"
+_LET_GO_S = 0.005
+"""Long enough for a thread that already waits to hand over its line, and go on."""
 
 
 @lru_cache(maxsize=1)
@@ -51,6 +56,28 @@ def bindings() -> Any:
     module.llama_log_set(engine_log().callback(module.llama_log_callback), ctypes.c_void_p(0))
     module.llama_backend_init()
     return module
+
+
+@contextmanager
+def silent_engine() -> Iterator[None]:
+    """Inside the block the engine's lines are dropped in C, on all threads.
+
+    For work that holds the interpreter for long while a model is being loaded: a load writes a thousand lines, and
+    would wait for the interpreter at the next one. Does nothing where somebody listens to every line (`--debug`).
+    """
+    if logging.getLogger(__package__).isEnabledFor(logging.DEBUG):
+        yield
+        return
+    module, log = bindings(), engine_log()
+    # `abs` is a C function that takes what a log callback takes, looks at the level only and does nothing.
+    nothing = module.llama_log_callback(ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p).value)
+    with log.off():
+        module.llama_log_set(nothing, ctypes.c_void_p(0))
+        try:
+            time.sleep(_LET_GO_S)
+            yield
+        finally:
+            module.llama_log_set(log.callback(module.llama_log_callback), ctypes.c_void_p(0))
 
 
 def _import_bindings() -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from localrun.engine.ports import Matcher, TokenTable
 from localrun.errors import ConstraintError, UsageError
 from localrun.gguf import GGUFHeader, vocabulary_fingerprint
+from localrun.llama.library import silent_engine
 from localrun.params import ConstraintSpec
 from localrun.paths import default_paths
 from localrun.release import engine_release
@@ -24,6 +25,7 @@ from localrun.release import engine_release
 if TYPE_CHECKING:
     from localrun.constraint.checked import CheckedConstraint
     from localrun.constraint.compiled import CompiledConstraint, PreparedVocabulary
+    from localrun.constraint.tokens import VocabularyTokens
     from localrun.engine.ports import Logits
 
 
@@ -55,23 +57,34 @@ class Vocabularies:
     def _prepare(self) -> None:
         assert self._prepared is not None
         try:
-            from localrun.constraint.compiled import PreparedVocabulary
-            from localrun.constraint.tables import make_tables
             from localrun.constraint.token_store import TokenStore
-            from localrun.constraint.tokens import VocabularyTokens
 
             store = TokenStore(default_paths().vocabularies)
             identity = f"{vocabulary_fingerprint(self._header)} {engine_release()}"
             stored = store.load(identity)
-            tokens = stored or VocabularyTokens.of(self._table())
-            # What encodes is only asked for tokens that a constraint forces: then the model is there.
-            tables = make_tables(tokens, lambda text: self._table().encode(text))
-            self._prepared.set_result(PreparedVocabulary(self._table(), tables))
+            tokens = stored or self._tokens()
+            self._prepared.set_result(self._build(tokens))
         except BaseException as error:  # handed to whoever needs the tables
             self._prepared.set_exception(error)
             return
         if stored is None:
             store.save(identity, tokens)
+
+    def _tokens(self) -> VocabularyTokens:
+        """All tokens, from the model. Waits for it."""
+        from localrun.constraint.tokens import VocabularyTokens
+
+        return VocabularyTokens.of(self._table())
+
+    def _build(self, tokens: VocabularyTokens) -> PreparedVocabulary:
+        with silent_engine():  # the interpreter is held for up to a second, and the load should not wait for it
+            from localrun.constraint import tables_of
+
+            # What encodes is only asked for text that a constraint forces: then the model is there.
+            tables = tables_of(tokens, lambda text: self._table().encode(text))
+        from localrun.constraint.compiled import PreparedVocabulary
+
+        return PreparedVocabulary(self._table(), tables)
 
 
 class RequestConstraint:

@@ -48,8 +48,8 @@ class Loaded:
     model: LlamaModel
     gpu_layers: int
     plan: ContextPlan
-    bytes_taken: int
-    """By the weights, as the engine says."""
+    bytes_taken: int | None
+    """By the weights, as the engine says; None if nobody listened."""
     warnings: list[Warning_] = field(default_factory=list)
 
 
@@ -86,7 +86,7 @@ def load_model(
         if not model.can_generate:
             model.close()
             raise ModelFileError(f"{path} is an embedding model: it cannot generate text")
-        return Loaded(model, layers, plan, taken.total, warnings)
+        return Loaded(model, layers, plan, taken.total if taken.complete else None, warnings)
     raise AssertionError("one of the tries returned or raised")
 
 
@@ -158,7 +158,8 @@ def _make_context(loaded: Loaded, header: GGUFHeader, params: EngineParams, n_ct
     with buffer_sizes() as taken:
         context = LlamaContext(loaded.model, options)
     planned = planner.placement(start // params.n_parallel, loaded.gpu_layers, flash=bool(flash or loaded.gpu_layers))
-    learn(planned.total, loaded.bytes_taken + taken.total)
+    if loaded.bytes_taken is not None and taken.complete:
+        learn(planned.total, loaded.bytes_taken + taken.total)
     return context
 
 
