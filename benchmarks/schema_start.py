@@ -1,6 +1,6 @@
 """What a schema adds to the time until the first character of a one-shot command. Whole processes, in turns.
 
-    python benchmarks/schema_start.py MODEL.gguf [--rounds N]
+    python -m benchmarks.schema_start MODEL.gguf [--rounds N]
 
 `localrun generate` with `--schema` beside the same command without: with a short and a long prompt, with nothing of
 the vocabulary on disk and with its tokens there. The prefix cache is off.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
 class Vocabularies:
     """The tables of one model's vocabulary, built when the first constraint needs them."""
 
-    def __init__(self, header: GGUFHeader, table: Callable[[], TokenTable]) -> None:
-        """`table` waits for the model, and raises what loading raised."""
+    def __init__(
+        self, header: GGUFHeader, table: Callable[[], TokenTable], *, is_loading: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`table` waits for the model, and raises what loading raised; `is_loading` tells whether it would wait."""
         self._header = header
         self._table = table
+        self._is_loading = is_loading
         self._lock = threading.Lock()
         self._prepared: Future[PreparedVocabulary] | None = None
         self._thread: threading.Thread | None = None
@@ -77,7 +81,8 @@ class Vocabularies:
         return VocabularyTokens.of(self._table())
 
     def _build(self, tokens: VocabularyTokens) -> PreparedVocabulary:
-        with silent_engine():  # the interpreter is held for up to a second, and the load should not wait for it
+        # The interpreter is held for up to a second, and a load should not wait for it.
+        with silent_engine() if self._is_loading() else nullcontext():
             from localrun.constraint import tables_of
 
             # What encodes is only asked for text that a constraint forces: then the model is there.

@@ -187,7 +187,11 @@ class LocalResponder:
         """What masks need of the vocabulary, now or soon."""
         with self._lock:
             if self._vocabularies is None:
-                self._vocabularies = Vocabularies(self._header, lambda: self._loaded.result().model.vocabulary)
+                self._vocabularies = Vocabularies(
+                    self._header,
+                    lambda: self._loaded.result().model.vocabulary,
+                    is_loading=lambda: not self._loaded.done(),
+                )
         return self._vocabularies.prepared()
 
     def wait_loaded(self) -> Loaded:
