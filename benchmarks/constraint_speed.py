@@ -4,8 +4,8 @@
 
 1. Per emitted token: a JSON array of strings (nothing is forced) beside free text of the same length, in turns.
 2. Characters a second: an object with long property names (forced text is decoded in batches) beside free text.
-3. The matcher alone, without a model: mask, accept, forced and closing for each token of random outputs.
-4. `llama-completion` with the same schema, where `LLAMA_COMPLETION` names it (built from the engine's sources).
+3. `llama-completion -j` with the same schema, where `LLAMA_COMPLETION` names it (built from the engine's sources).
+4. The matcher alone, without a model: mask, accept, forced and closing for each token of random outputs. CPU time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ import os
 import re
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 import localrun
 from localrun.constraint import check, prepare
+from localrun.hardware.cpu import physical_cores
 from localrun.llama.model import LlamaModel
 from localrun.params import ConstraintSpec
 from localrun.responder import Result
@@ -53,8 +56,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with localrun.load(arguments.model, offline=True, n_ctx=1024, threads=arguments.threads) as model:
         compare(model, arguments)
+        peer(model, arguments)
     matcher_alone(Path(arguments.model))
-    peer(arguments)
 
 
 def compare(model: localrun.Model, arguments: argparse.Namespace) -> None:
@@ -93,12 +96,12 @@ def chars_per_second(result: Result) -> float:
 
 
 def matcher_alone(path: Path) -> None:
-    """The cost of the matcher per token, and of the tables, without a decode."""
+    """The CPU time of the matcher per token, and of the tables, without a decode: a busy machine does not change it."""
     model = LlamaModel.load(path, vocab_only=True)
     table = model.vocabulary
-    start = time.perf_counter()
+    start = time.thread_time()
     vocabulary = prepare(table)
-    print(f"tables for {table.n_tokens:,} tokens {time.perf_counter() - start:8.3f} s")
+    print(f"tables for {table.n_tokens:,} tokens {time.thread_time() - start:8.3f} s")
     rng = np.random.default_rng(0)
     costs: list[float] = []
     for schema in (STRINGS, LONG_NAMES, {}, {"type": "array", "items": {"type": "string", "maxLength": 500}}):
@@ -107,18 +110,18 @@ def matcher_alone(path: Path) -> None:
             matcher = constraint.matcher()
             for step in range(100):
                 logits = rng.gumbel(size=table.n_tokens).astype(np.float32)
-                start = time.perf_counter()
+                start = time.thread_time()
                 matcher.mask(logits)
-                masked = time.perf_counter()
+                masked = time.thread_time()
                 token = int(np.argmax(logits))
                 if token in table.eog_ids:
                     break
-                chosen = time.perf_counter()
+                chosen = time.thread_time()
                 matcher.accept(token)
                 for forced in matcher.forced():
                     matcher.accept(forced)
                 matcher.closing(400 - step)
-                costs.append(masked - start + time.perf_counter() - chosen)
+                costs.append(masked - start + time.thread_time() - chosen)
                 if matcher.must_end:
                     break
     milliseconds = 1e3 * np.array(costs)
@@ -127,22 +130,50 @@ def matcher_alone(path: Path) -> None:
     model.close()
 
 
-def peer(arguments: argparse.Namespace) -> None:
-    """llama.cpp's own tool with the same schema."""
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One run of llama.cpp's tool, as its own account has it."""
+
+    text: str
+    n_tokens: int
+    seconds: float
+    """Decoding and sampling, without the prompt."""
+
+
+def peer(model: localrun.Model, arguments: argparse.Namespace) -> None:
+    """llama.cpp's own tool on the same schema and prompt, in turns with ours."""
     tool = os.environ.get("LLAMA_COMPLETION")
     if tool is None:
         print("llama-completion is not here: LLAMA_COMPLETION names its path")
         return
-    command = [tool, "-m", arguments.model, "-p", PROMPT, "-n", "400", "--seed", "1", "-no-cnv", "--temp", "1.0"]
-    command += ["-t", str(arguments.threads or os.cpu_count())]
-    for label, extra in (
-        ("free", ["-n", str(arguments.tokens), "--ignore-eos"]),
-        ("schema", ["-j", json.dumps(LONG_NAMES)]),
-    ):
-        done = subprocess.run([*command, *extra], capture_output=True, text=True, check=True)
-        found = re.search(r"eval time =\s+([\d.]+) ms /\s+(\d+) runs", done.stderr.split("prompt eval")[-1])
-        sampled = re.search(r"sampl\w+ time =\s+([\d.]+) ms /\s+(\d+) runs", done.stderr)
-        print(f"llama-completion {label:7} decode {found and found.groups()} sampling {sampled and sampled.groups()}")
+    costs: list[float] = []
+    seconds: list[float] = []
+    speeds: list[float] = []
+    schema = ["-n", "400", "-j", json.dumps(LONG_NAMES)]
+    for seed in range(1, arguments.rounds + 1):
+        params = {"seed": seed, "max_tokens": 400, "temperature": 1.0}
+        ours = model.generate(PROMPT.encode(), constraint=spec(LONG_NAMES), **params)
+        theirs = completion(tool, arguments, seed, schema)
+        free = completion(tool, arguments, seed, ["-n", str(arguments.tokens), "--ignore-eos"])
+        costs.append(theirs.seconds / theirs.n_tokens / (free.seconds / free.n_tokens))
+        seconds.append(ours.timings.decode_s / theirs.seconds)
+        speeds.append(chars_per_second(ours) / (len(theirs.text) / theirs.seconds))
+    print(f"llama-completion -j      {statistics.median(costs):8.3f} x the time of its own free text per token")
+    print(f"the same schema, ours    {statistics.median(seconds):8.3f} x its time for the whole object")
+    print(f"the same schema, ours    {statistics.median(speeds):8.2f} x its characters a second")
+
+
+def completion(tool: str, arguments: argparse.Namespace, seed: int, extra: list[str]) -> Completion:
+    """Run the tool once, and read the times it prints."""
+    command = [tool, "-m", arguments.model, "-p", PROMPT, "-no-cnv", "--no-display-prompt", "--seed", str(seed)]
+    command += ["--temp", "1.0", "-t", str(arguments.threads or physical_cores()), *extra]
+    done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, text=True, check=True)
+    evaluated = re.search(r"(?<!prompt )eval time =\s*([\d.]+) ms /\s*(\d+) runs", done.stderr)
+    sampled = re.search(r"sampling time =\s*([\d.]+) ms", done.stderr)
+    if evaluated is None or sampled is None:
+        sys.exit(f"{tool} printed no times: {done.stderr[-500:]}")
+    text = done.stdout.removesuffix("\n\n").removesuffix(" [end of text]").strip()
+    return Completion(text, int(evaluated[2]), (float(evaluated[1]) + float(sampled[1])) / 1e3)
 
 
 if __name__ == "__main__":

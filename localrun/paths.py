@@ -45,6 +45,11 @@ class Paths:
         return self.cache / "kv"
 
     @property
+    def vocabularies(self) -> Path:
+        """The tokens of models that were used with constraints."""
+        return self.cache / "vocabularies"
+
+    @property
     def tuning(self) -> Path:
         return self.cache / "tuning"
 

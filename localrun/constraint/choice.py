@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from localrun.constraint.compiled import Grammar, TextAcceptor
 from localrun.constraint.gbnf.regular import class_regex
+from localrun.constraint.grammar import Grammar, TextAcceptor
 from localrun.errors import ConstraintError, InvalidOutputError
 
 if TYPE_CHECKING:

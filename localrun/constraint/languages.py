@@ -6,8 +6,8 @@ Knows the four kinds of constraint and nothing about any of them.
 from __future__ import annotations
 
 from localrun.constraint.choice import compile_choice
-from localrun.constraint.compiled import Grammar
 from localrun.constraint.gbnf import compile_gbnf
+from localrun.constraint.grammar import Grammar
 from localrun.constraint.regex import compile_regex
 from localrun.constraint.schema import compile_schema
 from localrun.constraint.source_text import no_text

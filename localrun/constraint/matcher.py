@@ -85,7 +85,8 @@ class TokenMatcher:
         mask = self.allowed()
         if not mask.any():
             raise EngineError(f"{self._name}: no token of this model's vocabulary can continue the output")
-        np.take(self._tables.limits, mask, axis=0, out=self._limits)
+        # With "clip" there is no copy on the way to `out`; every byte is a row, so nothing is clipped.
+        np.take(self._tables.limits, mask, axis=0, out=self._limits, mode="clip")
         np.minimum(logits, self._limits.reshape(-1)[: len(logits)], out=logits)
 
     def accept(self, token: int) -> None:
@@ -152,10 +153,13 @@ class TokenMatcher:
     def _end_what_is_too_long(self, mask: Mask) -> None:
         """Keep only tokens that end the string or number being written, if it is too long and may end."""
         state = self._states[-1]
-        limit, ends = (MAX_STRING_BYTES, self._tables.ends_string) if state.in_string else (MAX_NUMBER_BYTES, None)
+        tables = self._tables
+        limit, ends = (
+            (MAX_STRING_BYTES, tables.ends_string) if state.in_string else (MAX_NUMBER_BYTES, tables.ends_number)
+        )
         if state.run < limit:
             return
-        ending = mask & (ends if ends is not None else self._tables.ends_number)
+        ending = mask & ends
         if ending.any():
             mask[:] = ending
         elif not state.in_string and self.may_end:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from localrun.constraint.compiled import Grammar, TextAcceptor
 from localrun.constraint.foreign import readable, try_compile
+from localrun.constraint.grammar import Grammar, TextAcceptor
 from localrun.constraint.source_text import SourceText
 from localrun.constraint.vocabulary import byte_tokenizer
 from localrun.errors import ConstraintError, InvalidOutputError

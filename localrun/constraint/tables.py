@@ -6,18 +6,21 @@ llguidance writes them). Invariant: nothing here changes after it was made, so t
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from localrun.constraint.tokens import VocabularyTokens
+
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 Mask = npt.NDArray[np.uint8]  # (ceil(n_tokens / 8),)
+
+_NUMBER = b"0123456789.eE+-"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,10 @@ class MaskTables:
     eog: tuple[int, ...]
     text: Mask = field(repr=False)
     """The tokens that are text."""
+    ends_string: Mask = field(repr=False)
+    """The tokens that begin with a quote, so they end a JSON string."""
+    ends_number: Mask = field(repr=False)
+    """The tokens that begin with what is no part of a JSON number."""
     byte_tokens: dict[int, int] = field(repr=False)
     """The token of each byte that has one of its own."""
     limits: npt.NDArray[np.float32] = field(repr=False)  # (256, 8): +inf where a bit of the index is set, else -inf
@@ -37,36 +44,32 @@ class MaskTables:
     def n_tokens(self) -> int:
         return len(self.pieces)
 
-    @functools.cached_property
-    def ends_string(self) -> Mask:
-        """The tokens that begin with a quote, so they end a JSON string."""
-        return pack(self.n_tokens, (i for i, piece in enumerate(self.pieces) if piece[:1] == b'"'))
 
-    @functools.cached_property
-    def ends_number(self) -> Mask:
-        """The tokens that begin with what is no part of a JSON number."""
-        number = frozenset(b"0123456789.eE+-")
-        return pack(self.n_tokens, (i for i, piece in enumerate(self.pieces) if piece and piece[0] not in number))
-
-
-def pack(n_tokens: int, tokens: Iterable[int]) -> Mask:
-    """The mask of these tokens."""
-    bits = np.zeros(n_tokens, dtype=bool)
-    bits[np.fromiter(tokens, dtype=np.int64)] = True
-    return np.packbits(bits, bitorder="little")
-
-
-def make_tables(
-    tokenizer: LLTokenizer, pieces: Sequence[bytes], eog: frozenset[int], no_text: Sequence[int]
-) -> MaskTables:
-    """The tables for a vocabulary of which `no_text` are the tokens that are no text."""
-    hidden = set(no_text)
-    bits = np.ones(len(pieces), dtype=bool)
-    bits[list(no_text)] = False
+def make_tables(tokens: VocabularyTokens, tokenizer: LLTokenizer) -> MaskTables:
+    """The tables for a vocabulary, and what llguidance made of it."""
+    pieces, n_tokens = tokens.pieces, len(tokens.pieces)
+    is_text = np.ones(n_tokens, dtype=bool)
+    is_text[list(tokens.no_text)] = False
+    lengths = np.fromiter(map(len, pieces), dtype=np.int64, count=n_tokens)
+    # A zero at the end gives a last token without bytes something to begin with.
+    first = np.frombuffer(b"".join(pieces) + b"\0", dtype=np.uint8)[np.cumsum(lengths) - lengths]
+    alone = np.flatnonzero((lengths == 1) & is_text)
     by_byte = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
-    limits = np.where(by_byte == 1, np.float32(np.inf), np.float32(-np.inf)).astype(np.float32)
-    byte_tokens = {piece[0]: token for token, piece in enumerate(pieces) if len(piece) == 1 and token not in hidden}
-    return MaskTables(tokenizer, pieces, tuple(sorted(eog)), np.packbits(bits, bitorder="little"), byte_tokens, limits)
+    return MaskTables(
+        tokenizer=tokenizer,
+        pieces=pieces,
+        eog=tokens.eog,
+        text=_pack(is_text),
+        ends_string=_pack((lengths > 0) & (first == ord('"'))),
+        ends_number=_pack((lengths > 0) & ~np.isin(first, np.frombuffer(_NUMBER, dtype=np.uint8))),
+        byte_tokens=dict(zip(first[alone].tolist(), alone.tolist(), strict=True)),
+        limits=np.where(by_byte == 1, np.float32(np.inf), np.float32(-np.inf)).astype(np.float32),
+    )
+
+
+def _pack(bits: npt.NDArray[np.bool_]) -> Mask:
+    """The mask of the tokens whose bit is set."""
+    return np.packbits(bits, bitorder="little")
 
 
 def has(mask: Mask, token: int) -> bool:

@@ -12,7 +12,7 @@ Knows files and the format; knows neither the engine nor the catalogue.
 """
 
 from localrun.gguf.header import GGUFHeader, check_runnable, read_header
-from localrun.gguf.identity import fingerprint, known_sha256, sha256
+from localrun.gguf.identity import fingerprint, known_sha256, sha256, vocabulary_fingerprint
 from localrun.gguf.reader import TensorInfo
 from localrun.gguf.types import TensorType
 from localrun.gguf.values import GGUFArray
@@ -27,4 +27,5 @@ __all__ = [
     "known_sha256",
     "read_header",
     "sha256",
+    "vocabulary_fingerprint",
 ]

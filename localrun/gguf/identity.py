@@ -16,11 +16,14 @@ from localrun.errors import ModelFileError
 from localrun.gguf.foreign import shown
 from localrun.gguf.header import GGUFHeader, read_header
 from localrun.gguf.known import identity_of, memory_file
+from localrun.gguf.values import GGUFArray
 from localrun.paths import ensure_private
 
 _SAMPLES = 64
 _SAMPLE_BYTES = 4096
 _READ_BYTES = 4 << 20
+_TOKENIZER = re.compile(r"tokenizer\.(?!chat_template)")
+_NAMES = ("general.architecture", "general.name")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Progress = Callable[[int, int], None]
@@ -54,6 +57,24 @@ def fingerprint(model: Path | str | GGUFHeader) -> str:
                     digest.update(file.read(_SAMPLE_BYTES))
         except OSError as error:
             raise ModelFileError(f"{shown(shard)} cannot be read: {error.strerror or error}") from error
+    return digest.hexdigest()[:32]
+
+
+def vocabulary_fingerprint(header: GGUFHeader) -> str:
+    """An identity of the model's vocabulary, as 32 hexadecimal digits.
+
+    It covers all that the engine makes tokens from: every key of the tokenizer but the chat templates, the size where
+    there is no tokenizer, and the names of model and architecture, by which the engine knows the odd ones. So the
+    quantizations of a model share it.
+
+    Raises `ModelFileError` if the file has changed since its header was read.
+    """
+    digest = hashlib.sha256()
+    for key, value in sorted(header.metadata.items()):
+        if key in _NAMES or key.endswith(".vocab_size") or _TOKENIZER.match(key):
+            packed = value.packed() if isinstance(value, GGUFArray) else b""
+            digest.update(f"{key}\n{value!r}\n{len(packed)}\n".encode())  # of an array: its length and type
+            digest.update(packed)
     return digest.hexdigest()[:32]
 
 

@@ -55,13 +55,13 @@ class GGUFArray(Sequence[Scalar]):
         """All elements. Raises `ModelFileError` if the file has changed since its header was read."""
         if self.element_type != ValueType.STRING:
             letter = SCALAR_FORMATS[self.element_type]
-            return list(struct.unpack(f"<{self._count}{letter}", self._data()))
+            return list(struct.unpack(f"<{self._count}{letter}", self.packed()))
         return [text.decode("utf-8", "replace") for text in self.raw()]
 
     def raw(self) -> list[bytes]:
         """The strings as they lie in the file. Not kept. Raises as `values` does."""
         assert self.element_type == ValueType.STRING
-        data, at, length_at = self._data(), 0, _U64.unpack_from
+        data, at, length_at = self.packed(), 0, _U64.unpack_from
         texts: list[bytes] = []
         for _ in range(self._count):
             start = at + 8
@@ -71,7 +71,8 @@ class GGUFArray(Sequence[Scalar]):
             texts.append(data[start:at])
         return texts
 
-    def _data(self) -> bytes:
+    def packed(self) -> bytes:
+        """All elements as they lie in the file. Not kept. Raises as `values` does."""
         with self._path.open("rb") as file:
             file.seek(self._start)
             data = file.read(self._end - self._start)

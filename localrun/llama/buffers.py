@@ -20,6 +20,8 @@ class BufferSizes:
     """Bytes by (device buffer, kind): kinds are `model`, `KV`, `RS`, `compute` and `output`."""
 
     sizes: dict[tuple[str, str], int] = field(default_factory=dict)
+    complete: bool = True
+    """False if nobody listened for a while."""
 
     @property
     def total(self) -> int:
@@ -40,9 +42,11 @@ def buffer_sizes() -> Iterator[BufferSizes]:
             key = (match[1], match[2])
             found.sizes[key] = found.sizes.get(key, 0) + round(float(match[3]) * (1 << 20))
 
-    listeners = engine_log().listeners
-    listeners.append(hear)
+    log = engine_log()
+    mark = log.mark()
+    log.listeners.append(hear)
     try:
         yield found
     finally:
-        listeners.remove(hear)
+        log.listeners.remove(hear)
+        found.complete = not log.missed_since(mark)

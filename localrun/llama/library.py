@@ -11,7 +11,10 @@ import ctypes
 import importlib.util
 import logging
 import sys
+import time
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +24,9 @@ from localrun.llama.log import EngineLog
 from localrun.llama.openmp import bound_spinning
 
 logger = logging.getLogger(__name__)
+
+_LET_GO_S = 0.005
+"""Long enough for a thread that already waits to hand over its line, and go on."""
 
 
 @lru_cache(maxsize=1)
@@ -49,6 +55,28 @@ def bindings() -> Any:
     end_with_a_line(module._lib)
     module.llama_backend_init()
     return module
+
+
+@contextmanager
+def silent_engine() -> Iterator[None]:
+    """Inside the block the engine's lines are dropped in C, on all threads.
+
+    For work that holds the interpreter for long while a model is being loaded: a load writes a thousand lines, and
+    would wait for the interpreter at the next one. Does nothing where somebody listens to every line (`--debug`).
+    """
+    if logging.getLogger(__package__).isEnabledFor(logging.DEBUG):
+        yield
+        return
+    module, log = bindings(), engine_log()
+    # `abs` is a C function that takes what a log callback takes, looks at the level only and does nothing.
+    nothing = module.llama_log_callback(ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p).value)
+    with log.off():
+        module.llama_log_set(nothing, ctypes.c_void_p(0))
+        try:
+            time.sleep(_LET_GO_S)
+            yield
+        finally:
+            module.llama_log_set(log.callback(module.llama_log_callback), ctypes.c_void_p(0))
 
 
 def _import_bindings() -> Any:

@@ -1,15 +1,17 @@
 """Receives the C library's log and hands it to `logging`.
 
-Knows log levels and continuation lines. Invariant: a callback from C never raises, and the last error lines are kept
-so that a failed load can say why.
+Knows log levels, continuation lines and when nobody listened. Invariant: a callback from C never raises, and the last
+error lines are kept so that a failed load can say why.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 logger = logging.getLogger("localrun.engine.native")
@@ -32,15 +34,43 @@ class EngineLog:
         self._level = 2
         self._line = ""
         self._callback: Any = None
+        self._off = threading.Lock()
+        self._n_begun = 0
+        self._n_ended = 0
 
     def callback(self, kind: Any) -> Any:
-        """The ctypes callback of type `kind`. Kept alive by this object."""
-        self._callback = kind(self._receive)
+        """The ctypes callback of type `kind`: one for ever, since a thread of C may be about to call it."""
+        if self._callback is None:
+            self._callback = kind(self._receive)
         return self._callback
 
     def clear_errors(self) -> None:
         """Forget the error lines; call before an operation whose failure will be explained by them."""
         self.errors.clear()
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """The block in which nobody listens; whoever opens it sees to it that no line comes."""
+        with self._off:
+            self._n_begun += 1
+            try:
+                yield
+            finally:
+                self._n_ended += 1
+
+    @contextmanager
+    def kept_on(self) -> Iterator[None]:
+        """A block in which no line is lost; waits until somebody listens again."""
+        with self._off:
+            yield
+
+    def mark(self) -> int:
+        """A moment, for `missed_since`."""
+        return self._n_ended
+
+    def missed_since(self, mark: int) -> bool:
+        """Whether lines may have been lost since that moment."""
+        return self._n_begun > mark
 
     def _receive(self, level: int, text: bytes | None, _user: ctypes.c_void_p) -> None:
         if level != _CONTINUED:

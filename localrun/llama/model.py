@@ -74,8 +74,13 @@ class LlamaModel:
 
         callback = lib.llama_progress_callback(on_progress)
         params.progress_callback = callback
-        engine_log().clear_errors()
-        handle = lib.llama_model_load_from_file(str(path).encode("utf-8", "surrogateescape"), params)
+        log, name = engine_log(), str(path).encode("utf-8", "surrogateescape")
+        log.clear_errors()
+        mark = log.mark()
+        handle = lib.llama_model_load_from_file(name, params)
+        if not handle and not stopped and log.missed_since(mark):
+            with log.kept_on():  # once more, to hear why
+                handle = lib.llama_model_load_from_file(name, params)
         if not handle:
             if stopped:
                 raise InterruptedByUserError("loading was interrupted")

@@ -1,8 +1,9 @@
-"""The constraint of a request, made ready beside the prefill.
+"""The constraint of a request, made ready beside the loading of the model.
 
-Knows constraints and a model's vocabulary; knows no engine. The tables of a vocabulary take 0.1 s and more; they are
-built once for each model, on a thread, while the prompt is computed. Invariant: whoever asks for a mask gets it, or
-the error that kept it from being made.
+Knows constraints, the tokens of vocabularies on disk and a model that is being loaded; knows no engine. The tables of
+a vocabulary take 0.1 s and more; they are built once for each model, on a thread: from the tokens on disk while the
+model is loaded, the first time from the model while the prompt is computed. Invariant: whoever asks for a mask gets
+it, or the error that kept it from being made.
 """
 
 from __future__ import annotations
@@ -10,23 +11,35 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from localrun.engine.ports import Matcher, TokenTable
 from localrun.errors import ConstraintError, UsageError
+from localrun.gguf import GGUFHeader, vocabulary_fingerprint
+from localrun.llama.library import silent_engine
 from localrun.params import ConstraintSpec
+from localrun.paths import default_paths
+from localrun.release import engine_release
 
 if TYPE_CHECKING:
-    from localrun.constraint.compiled import CheckedConstraint, CompiledConstraint, PreparedVocabulary
+    from localrun.constraint.checked import CheckedConstraint
+    from localrun.constraint.compiled import CompiledConstraint, PreparedVocabulary
+    from localrun.constraint.tokens import VocabularyTokens
     from localrun.engine.ports import Logits
 
 
 class Vocabularies:
     """The tables of one model's vocabulary, built when the first constraint needs them."""
 
-    def __init__(self, table: TokenTable) -> None:
+    def __init__(
+        self, header: GGUFHeader, table: Callable[[], TokenTable], *, is_loading: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`table` waits for the model, and raises what loading raised; `is_loading` tells whether it would wait."""
+        self._header = header
         self._table = table
+        self._is_loading = is_loading
         self._lock = threading.Lock()
         self._prepared: Future[PreparedVocabulary] | None = None
         self._thread: threading.Thread | None = None
@@ -46,13 +59,37 @@ class Vocabularies:
             self._thread.join()
 
     def _prepare(self) -> None:
-        from localrun.constraint import prepare
-
         assert self._prepared is not None
         try:
-            self._prepared.set_result(prepare(self._table))
+            from localrun.constraint.token_store import TokenStore
+
+            store = TokenStore(default_paths().vocabularies)
+            identity = f"{vocabulary_fingerprint(self._header)} {engine_release()}"
+            stored = store.load(identity)
+            tokens = stored or self._tokens()
+            self._prepared.set_result(self._build(tokens))
         except BaseException as error:  # handed to whoever needs the tables
             self._prepared.set_exception(error)
+            return
+        if stored is None:
+            store.save(identity, tokens)
+
+    def _tokens(self) -> VocabularyTokens:
+        """All tokens, from the model. Waits for it."""
+        from localrun.constraint.tokens import VocabularyTokens
+
+        return VocabularyTokens.of(self._table())
+
+    def _build(self, tokens: VocabularyTokens) -> PreparedVocabulary:
+        # The interpreter is held for up to a second, and a load should not wait for it.
+        with silent_engine() if self._is_loading() else nullcontext():
+            from localrun.constraint import tables_of
+
+            # What encodes is only asked for text that a constraint forces: then the model is there.
+            tables = tables_of(tokens, lambda text: self._table().encode(text))
+        from localrun.constraint.compiled import PreparedVocabulary
+
+        return PreparedVocabulary(self._table(), tables)
 
 
 class RequestConstraint:

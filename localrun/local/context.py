@@ -64,7 +64,8 @@ def _make_context(loaded: Loaded, header: GGUFHeader, params: EngineParams, n_ct
     with buffer_sizes() as taken:
         context = LlamaContext(loaded.model, options)
     planned = planner.placement(start // params.n_parallel, loaded.gpu_layers, flash=bool(flash or loaded.gpu_layers))
-    learn(planned.total, loaded.bytes_taken + taken.total)
+    if loaded.bytes_taken is not None and taken.complete:
+        learn(planned.total, loaded.bytes_taken + taken.total)
     return context
 
 

@@ -50,8 +50,8 @@ class Loaded:
     model: LlamaModel
     gpu_layers: int
     plan: ContextPlan
-    bytes_taken: int
-    """By the weights, as the engine says."""
+    bytes_taken: int | None
+    """By the weights, as the engine says; None if nobody listened."""
     warnings: list[Warning_] = field(default_factory=list)
 
     def where(self, params: EngineParams) -> str:
@@ -100,7 +100,7 @@ def load_model(
         if not model.can_generate:
             model.close()
             raise ModelFileError(f"{path} is an embedding model: it cannot generate text")
-        return Loaded(model, layers, plan, taken.total, warnings)
+        return Loaded(model, layers, plan, taken.total if taken.complete else None, warnings)
     raise AssertionError("one of the tries returned or raised")
 
 
@@ -163,6 +163,11 @@ class Loading:
     def wait(self) -> Loaded:
         """The model, when it is there. Raises what loading raised."""
         return self._loaded.result()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `wait` would not wait."""
+        return self._loaded.done()
 
     def fingerprint(self) -> str:
         """The identity of the model's content, which the cache needs. Waits for it."""

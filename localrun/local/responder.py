@@ -152,9 +152,9 @@ class LocalResponder:
             raise EngineError("the model is closed", hint="load it again")
         self._loading.stopping.clear()
         checked = checked_constraint(request.params.constraint)
+        constraint = RequestConstraint(checked, self._tables()) if checked is not None else None
         self._prompts.render(request)  # beside the loading: a template's refusal is told before a weight is needed
         loaded = self.wait_loaded()
-        constraint = RequestConstraint(checked, self._tables(loaded)) if checked is not None else None
         if constraint is not None and self._params.n_parallel > 1:
             constraint.compile_now()  # in the caller's thread: other answers must not wait for a large schema
         encoded = self.encode(request)
@@ -186,11 +186,15 @@ class LocalResponder:
         worker.submit(sequence)
         return answer
 
-    def _tables(self, loaded: Loaded) -> Future[PreparedVocabulary]:
+    def _tables(self) -> Future[PreparedVocabulary]:
         """What masks need of the vocabulary, now or soon."""
         with self._lock:
             if self._vocabularies is None:
-                self._vocabularies = Vocabularies(loaded.model.vocabulary)
+                self._vocabularies = Vocabularies(
+                    self._header,
+                    lambda: self._loading.wait().model.vocabulary,
+                    is_loading=lambda: not self._loading.is_done,
+                )
         return self._vocabularies.prepared()
 
     def wait_loaded(self) -> Loaded:

@@ -32,7 +32,7 @@ from localrun.responder import (
 )
 
 if TYPE_CHECKING:
-    from localrun.constraint.compiled import CheckedConstraint
+    from localrun.constraint.checked import CheckedConstraint
 
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """Where servers put reasoning: DeepSeek's name (llama-server, SGLang, older vLLM), newer vLLM and Ollama, others."""

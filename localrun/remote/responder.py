@@ -28,7 +28,7 @@ from localrun.remote.wire import EndOfStream, events
 from localrun.responder import Done, Event, ModelIdentity, ModelInfo, PrefillProgress, Request, WarningRaised
 
 if TYPE_CHECKING:
-    from localrun.constraint.compiled import CheckedConstraint
+    from localrun.constraint.checked import CheckedConstraint
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localrun.constraint import check, compile
-from localrun.constraint.compiled import CheckedConstraint
+from localrun.constraint.checked import CheckedConstraint
 from localrun.constraint.vocabulary import ByteTable
 from localrun.errors import ConstraintError, InvalidOutputError
 from localrun.params import ConstraintSpec

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from localrun.constraint.compiled import Grammar
+from localrun.constraint.grammar import Grammar
 from localrun.constraint.schema import compile_schema
 from localrun.errors import ConstraintError
 from tests.constraint.suite import Group, groups, written_forms

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from localrun.errors import ModelFileError
-from localrun.gguf import fingerprint, known_sha256, sha256
-from tests.gguf.writer import write_gguf, write_shards
+from localrun.gguf import fingerprint, known_sha256, read_header, sha256, vocabulary_fingerprint
+from tests.gguf.writer import I32, U32, write_gguf, write_shards
 
 
 @pytest.fixture(autouse=True)
@@ -106,3 +106,27 @@ def test_a_blob_of_the_hub_cache_is_known_by_its_own_name_and_not_by_that_of_a_s
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, home: Path) -> None:
     home.write_text("a file where a folder should be")
     assert len(sha256(write_gguf(tmp_path / "a.gguf"))) == 64
+
+
+def test_quantizations_of_a_model_share_their_vocabulary_and_another_token_is_another_one(tmp_path: Path) -> None:
+    def identity(**changes: object) -> str:
+        metadata = {
+            "tokenizer.ggml.model": "gpt2",
+            "tokenizer.ggml.tokens": ["a", "b"],
+            "tokenizer.ggml.token_type": (I32, [1, 1]),
+            **{key.replace("__", "."): value for key, value in changes.items()},
+        }
+        path = write_gguf(tmp_path / "a.gguf", metadata, tensors=BIG[: len(changes)])
+        return vocabulary_fingerprint(read_header(path, runnable=False))
+
+    same = identity()
+    assert identity(general__file_type=(U32, 7)) == same
+    assert identity(tokenizer__chat_template="x") == same
+    others = {
+        identity(tokenizer__ggml__tokens=["a", "c"]),
+        identity(tokenizer__ggml__tokens=["a", "b", ""]),
+        identity(tokenizer__ggml__token_type=(I32, [1, 3])),
+        identity(tokenizer__ggml__model="llama"),
+        identity(general__name="odd"),
+    }
+    assert len(others | {same}) == 6

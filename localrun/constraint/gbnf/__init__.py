@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from localrun.constraint.compiled import Grammar, TextAcceptor
 from localrun.constraint.gbnf.checks import check
 from localrun.constraint.gbnf.lark import to_lark
 from localrun.constraint.gbnf.parser import parse
 from localrun.constraint.gbnf.syntax import Token, walk
+from localrun.constraint.grammar import Grammar, TextAcceptor
 from localrun.constraint.source_text import SourceText
 from localrun.errors import InvalidOutputError
 

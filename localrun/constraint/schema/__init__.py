@@ -7,7 +7,7 @@ is an error with its JSON pointer, or in lenient mode a note and a final check.
 
 from __future__ import annotations
 
-from localrun.constraint.compiled import Grammar, TextAcceptor
+from localrun.constraint.grammar import Grammar, TextAcceptor
 from localrun.constraint.schema.document import Document, load
 from localrun.constraint.schema.keywords import Expander, Unenforceable
 from localrun.constraint.schema.strings import is_empty
