@@ -840,7 +840,7 @@ async def test_a_growing_answer_is_cut_into_parts_without_losing_a_character(tmp
         await stage.say("long")
         (view,) = stage.chat.query(AnswerView)
         assert len(view.parts) > 2
-        assert "\n".join(part.text for part in view.parts) == text
+        assert "".join(part.text for part in view.parts) == text
         assert view.text == text
 
 

@@ -32,6 +32,7 @@ from localrun.chat.conversation import (
 from localrun.chat.conversation.commands import as_message, as_typed, parse
 from localrun.errors import LocalrunError, UsageError
 from localrun.tui.bridge import UPDATES_PER_S, Bridge, Ended, Failed, Update
+from localrun.tui.collector import tidy_young
 from localrun.tui.run_view import RunView
 from localrun.tui.screens.composing import ComposingScreen
 from localrun.tui.screens.pick import Choice, PickScreen
@@ -51,6 +52,9 @@ from localrun.tui.widgets.transcript import EarlierWanted, Transcript
 
 if TYPE_CHECKING:
     pass
+
+_PAUSE_S = 1.0
+"""Who has not typed for this long will not notice some milliseconds more."""
 
 _ROOM_CHOICES = (
     Choice("compact", "Compact", "A summary that you can read stands for the older messages"),
@@ -214,15 +218,15 @@ class ChatScreen(ComposingScreen):
             self._is_draining = self.call_later(self._drain)
 
     async def _drain(self) -> None:
-        """Show what has come, unless the last update is still being painted or was painted just now.
+        """Show what has come, unless the last update is still being painted or was painted just now, or a letter waits.
 
-        After each update the screen rests twice as long as the painting took: so two thirds of the time are left for
+        A letter that was typed is painted first, alone, which takes a few milliseconds. After each update the screen rests twice as long as the painting took: so two thirds of the time are left for
         keys, however long the chat and however slow the machine. What comes once the screen has gone is dropped here;
         the store has it.
         """
         self._is_draining = False
         now = time.monotonic()
-        if self._is_painting or now < self._rests_until:
+        if self._is_painting or now < self._rests_until or self.is_letter_due:
             return
         async with self.painting:
             if not self.is_attached:
@@ -253,6 +257,8 @@ class ChatScreen(ComposingScreen):
         now = time.monotonic()
         self._is_painting = False
         self._rests_until = now + 2 * (now - began)
+        if now - self.typed_at > _PAUSE_S:
+            tidy_young()
 
     async def _failed(self, error: LocalrunError) -> None:
         await self.run_view.end()

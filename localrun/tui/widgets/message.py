@@ -19,7 +19,7 @@ from textual.widgets import Static
 
 from localrun.chat.conversation.meter import visible
 from localrun.store import Attachment
-from localrun.tui.widgets.answer_markdown import AnswerMarkdown, code_blocks, in_parts
+from localrun.tui.widgets.answer_markdown import AnswerMarkdown, code_blocks, grown_parts, in_parts
 from localrun.tui.widgets.code_block import CopyRequested
 from localrun.tui.widgets.reasoning import Reasoning
 from localrun.tui.words import attachment_words
@@ -114,6 +114,11 @@ class LeftTranscript(Message):
     """The user walked down past the last message."""
 
 
+@dataclass
+class PartBegun(Message):
+    """An answer has grown beyond a part: others may have left the screen."""
+
+
 class UserView(MessageView):
     """A message of the user's."""
 
@@ -204,14 +209,14 @@ class AnswerView(MessageView):
         """Show more of the answer."""
         self.text += text
         last = self.parts[-1]
-        await last.grow(text)
-        pieces = in_parts(last.text)
-        if len(pieces) > 1:
-            grown = [AnswerMarkdown(piece, asleep=True) for piece in pieces[1:-1]]
+        head, *grown = grown_parts(last.text, text)
+        await last.grow(head)
+        if grown:
+            last.rest()
             tail = AnswerMarkdown()
-            await self.mount_all([*grown, tail], after=last)
-            await last.replace(pieces[0])
-            await tail.grow(pieces[-1])
+            await self.mount_all([*(AnswerMarkdown(part, asleep=True) for part in grown[:-1]), tail], after=last)
+            await tail.grow(grown[-1])
+            self.post_message(PartBegun())
 
     async def append_reasoning(self, text: str, seconds: float) -> None:
         """Show more of the reasoning."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from textual import on
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import Click
@@ -18,7 +19,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from localrun.tui.widgets.answer_markdown import AnswerMarkdown
-from localrun.tui.widgets.message import AnswerView, MessageView
+from localrun.tui.widgets.message import AnswerView, MessageView, PartBegun
 
 SHOWN_MESSAGES = 30
 """How many messages are mounted at once. Older ones come when the user scrolls to the top."""
@@ -95,6 +96,12 @@ class Transcript(VerticalScroll, can_focus=False):
             self.post_message(EarlierWanted())
 
     def on_resize(self) -> None:
+        self._look_around()
+
+    @on(PartBegun)
+    def _part_begun(self, event: PartBegun) -> None:
+        """Following a growing answer moves the view without `watch_scroll_y`."""
+        event.stop()
         self._look_around()
 
     def _look_around(self) -> None:
