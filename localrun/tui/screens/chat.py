@@ -220,9 +220,9 @@ class ChatScreen(ComposingScreen):
     async def _drain(self) -> None:
         """Show what has come, unless the last update is still being painted or was painted just now, or a letter waits.
 
-        A letter that was typed is painted first, alone, which takes a few milliseconds. After each update the screen rests twice as long as the painting took: so two thirds of the time are left for
-        keys, however long the chat and however slow the machine. What comes once the screen has gone is dropped here;
-        the store has it.
+        A letter that was typed is painted first, alone: that takes a few milliseconds. After each update the screen
+        rests twice as long as the painting took: so two thirds of the time are left for keys, however long the chat
+        and however slow the machine. What comes once the screen has gone is dropped here; the store has it.
         """
         self._is_draining = False
         now = time.monotonic()

@@ -19,6 +19,7 @@ from textual.widgets.markdown import MarkdownBlock
 
 from localrun.chat.conversation.meter import visible
 from localrun.tui.widgets.code_block import CodeBlock
+from localrun.tui.widgets.in_place import ItemList, Paragraph
 
 PART_CHARACTERS = 700
 """An answer is shown in parts of about this length (half a screen), cut between blocks. What lies outside the screen is
@@ -66,9 +67,8 @@ class AnswerMarkdown(Markdown):
             margin: 0 0 1 0;
             padding: 0 1;
         }
-        MarkdownBulletList, MarkdownOrderedList { margin: 0 0 1 0; padding: 0; }
-        MarkdownList MarkdownParagraph { margin: 0; }
-        MarkdownList MarkdownList { margin: 0; }
+        ItemList { margin: 0 0 1 0; }
+        ItemList MarkdownParagraph, ItemList ItemList { margin: 0; }
         MarkdownBlockQuote MarkdownParagraph { margin: 0; }
         MarkdownBullet, MarkdownBullet:light { color: $primary; }
         MarkdownHorizontalRule { border-bottom: solid $faint; margin: 0 0 1 0; padding: 0; }
@@ -85,6 +85,9 @@ class AnswerMarkdown(Markdown):
         **Markdown.BLOCKS,
         "fence": CodeBlock,
         "code_block": CodeBlock,
+        "paragraph_open": Paragraph,
+        "bullet_list_open": ItemList,
+        "ordered_list_open": ItemList,
     }
 
     def __init__(self, text: str = "", *, asleep: bool = False) -> None:

@@ -11,6 +11,8 @@ from textual.message import Message
 from textual.widgets import Label, Static
 from textual.widgets.markdown import MarkdownFence
 
+from localrun.tui.widgets.in_place import change_text
+
 
 @dataclass
 class CopyRequested(Message):
@@ -56,6 +58,11 @@ class CodeBlock(MarkdownFence):
     def compose(self) -> ComposeResult:
         yield _Bar(self._title())
         yield Label(self._highlighted_code, id="code-content", expand=True)
+
+    def set_content(self, content: Content) -> None:
+        self._content = content
+        for label in self.query("#code-content").results(Label):
+            change_text(label, content)
 
     def _title(self) -> Content:
         language = (self.lexer or "").split()[0] if (self.lexer or "").split() else "code"
