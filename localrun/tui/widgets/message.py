@@ -78,6 +78,25 @@ class MessageView(Vertical, can_focus=True):
         self.message_id = message_id
         self.text = text
         self.place = place
+        self.is_asleep = False
+
+    async def sleep(self) -> None:
+        """Keep the height, hide everything: far from the screen, what is laid out is one widget a message.
+
+        By inline styles, because a class would have the style sheet applied to everything in the message.
+        """
+        if not self.is_asleep and self.size.height:
+            self.is_asleep = True
+            self.styles.height = self.outer_size.height
+            for child in self.children:
+                child.styles.display = "none"
+
+    def wake(self) -> None:
+        """Show everything again."""
+        self.is_asleep = False
+        self.styles.height = "auto"
+        for child in self.children:
+            child.styles.display = None
 
     def footer_words(self) -> str:
         """What stands below the message."""
@@ -196,6 +215,12 @@ class AnswerView(MessageView):
     @property
     def reasoning(self) -> Reasoning | None:
         return self._reasoning
+
+    async def sleep(self) -> None:
+        for part in self.parts:
+            await part.sleep()
+        if not any(part.is_growing for part in self.parts):
+            await super().sleep()
 
     def footer_words(self) -> str:
         return " · ".join(words for words in (self._footer, self.place.words) if words)
