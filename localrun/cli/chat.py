@@ -231,6 +231,7 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
     from localrun.tui.app import ChatApp
     from localrun.tui.collector import calm
     from localrun.tui.models import LocalModels, RemoteModels
+    from localrun.tui.turns import short_turns
 
     open_model = opener(config)
     shelf: ModelShelf = LocalModels(offline=bool(config.get("offline")))
@@ -238,7 +239,7 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
         shelf = RemoteModels()
         conversation.responder = open_model(model if config.setting("model").origin == "flag" else None)
     app = ChatApp(conversation, model=model, open_model=open_model, models=shelf, cwd=Path())
-    with calm():
+    with calm(), short_turns():
         app.run()
     if app.session_id is not None:
         sys.stderr.write(f"Saved. Go on with: localrun chat --session {app.session_id}\n")

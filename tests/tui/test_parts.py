@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from localrun.responder import ReasoningPiece, TextPiece
 from localrun.tui.bridge import Bridge, Ended, Failed, Update
 from localrun.tui.collector import calm
 from localrun.tui.models import LocalModels, _Cancelled, _Watch, fit
+from localrun.tui.turns import short_turns
 from localrun.tui.widgets.answer_markdown import PART_CHARACTERS, block_starts, code_blocks, grown_parts, in_parts
 from localrun.tui.widgets.completion import MAX_SHOWN, command_completions, file_completions
 from localrun.tui.widgets.status_line import Status, status_content
@@ -242,3 +244,10 @@ def test_the_collector_is_left_as_it_was() -> None:
         assert gc.get_threshold() != before
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+def test_the_interpreters_turns_are_short_only_while_the_screen_is_there() -> None:
+    before = sys.getswitchinterval()
+    with short_turns():
+        assert sys.getswitchinterval() < before
+    assert sys.getswitchinterval() == before
