@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from textual.widgets import Static
 
 from localrun.chat.conversation import ChatSettings
 from localrun.errors import EngineError
 from localrun.tui.screens.settings import SettingsScreen
 from localrun.tui.widgets.answer_markdown import AnswerMarkdown
+from localrun.tui.widgets.code_block import CodeBlock
+from localrun.tui.widgets.in_place import Item
 from localrun.tui.widgets.message import AnswerView, UserView
 from tests.tui.scripted import ScriptedResponder, held
-from tests.tui.stage import staged
+from tests.tui.stage import Stage, staged
 
 NASTY = '[/INST] [/] [bold [#fff] yield from _f(x)[0] [b + " {x} [@click=app.quit]x[/] <script>é 日本 👩‍👩‍👧‍👦'
 
@@ -128,3 +132,112 @@ async def test_the_screen_survives_being_resized_while_an_answer_streams(tmp_pat
         model.hold.set()
         await stage.until_idle()
         assert stage.texts[-1].startswith("# Title")
+
+
+GROWING = """A paragraph that is long enough to go around the edge of the screen, and then around it once more.
+
+- one **bold** item that is long enough to go around the edge of the screen, and then around it once more, at least
+- two
+  - nested `code`
+  - nested two
+
+    with a paragraph
+- three
+
+9. nine
+10. ten
+    ```python
+    x = 1
+    ```
+11. eleven
+
+```python
+def code() -> int:
+    return 1
+```
+
+end
+"""
+
+
+async def test_an_answer_that_has_grown_looks_as_if_it_had_come_whole(tmp_path: Path) -> None:
+    async with staged(tmp_path, GROWING, size=(70, 60)) as stage:
+        await stage.say("?")
+        grown = answer_lines(stage)
+        await stage.chat.run_view.show_path()
+        await stage.until_shown("end")
+        assert answer_lines(stage) == grown
+        assert len(grown) > 20
+
+
+@pytest.mark.parametrize("step", [1, 7])
+async def test_a_list_looks_the_same_at_every_moment_as_if_it_had_come_whole(tmp_path: Path, step: int) -> None:
+    text = "- one **bold** item\n- two\n  - nested\n- three\n"
+    async with staged(tmp_path, "short", size=(70, 40)) as stage:
+        await stage.say("?")
+        (view,) = stage.chat.query(AnswerView)
+        growing, whole = AnswerMarkdown(), AnswerMarkdown()
+        await view.mount_all([growing, whole])
+        for begin in range(0, len(text), step):
+            await growing.grow(text[begin : begin + step])
+            await whole.update(text[: begin + step])
+            await stage.pilot.pause()
+            assert [item.text.plain for item in growing.query(Item)] == [item.text.plain for item in whole.query(Item)]
+            assert growing.size == whole.size
+        assert len(growing.query(Item)) >= 3
+
+
+def answer_lines(stage: Stage) -> list[str]:
+    return [line.rstrip(" ▁▂▃▄▅▆▇█") for line in stage.shown.split("╭")[0].splitlines() if line.strip()]
+
+
+async def test_long_code_keeps_all_its_lines_while_it_grows(tmp_path: Path) -> None:
+    code = "\n".join(f"line_{number} = {number}" if number % 3 else "" for number in range(99))
+    async with staged(tmp_path, "short") as stage:
+        await stage.say("?")
+        (view,) = stage.chat.query(AnswerView)
+        for begin in range(0, len(code), 37):
+            await view.append(("\n\n```python\n" if begin == 0 else "") + code[begin : begin + 37])
+        (block,) = stage.chat.query(CodeBlock)
+        shown = [str(label.render()) for label in block.query(".stanza").results(Static)]
+        assert "\n".join(shown) == code
+        assert len(shown) == 5
+        await view.append("\n```\n")
+        await view.finish()
+        (block,) = stage.chat.query(CodeBlock)
+        assert "\n".join(str(label.render()) for label in block.query(".stanza").results(Static)) == code
+
+
+async def test_a_message_far_from_the_screen_hides_what_it_holds_and_keeps_its_height(tmp_path: Path) -> None:
+    text = "\n\n".join(f"Paragraph {number}" for number in range(30))
+    async with staged(tmp_path, text, text, text) as stage:
+        for question in ("first?", "second?", "third?"):
+            await stage.say(question)
+        first, *_ = stage.chat.query(UserView)
+        await stage.until(lambda: first.is_asleep)
+        height = first.outer_size.height
+        total = stage.chat.transcript.max_scroll_y
+        assert not any(child.display for child in first.children)
+        while stage.chat.transcript.scroll_y > 0:
+            await stage.pilot.press("pageup")
+        await stage.until_shown("first?")
+        await stage.until_shown("Paragraph 3")
+        assert not first.is_asleep
+        assert first.outer_size.height == height
+        assert stage.chat.transcript.max_scroll_y == total
+
+
+async def test_a_letter_is_on_the_screen_before_the_next_words_of_the_answer(tmp_path: Path) -> None:
+    model = held("one two three")
+    async with staged(tmp_path, model=model) as stage:
+        await stage.type("go")
+        await stage.pilot.press("enter")
+        await stage.until(lambda: stage.chat.is_busy and bool(stage.chat.query(AnswerView)))
+        stage.chat.is_letter_due = True
+        assert model.hold is not None
+        model.hold.set()
+        await asyncio.sleep(0.2)
+        assert "three" not in stage.shown
+        await stage.press("x")
+        await stage.until_shown("one two three")
+        assert stage.chat.prompt.text == "x"

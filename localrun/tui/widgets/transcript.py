@@ -78,6 +78,7 @@ class Transcript(VerticalScroll, can_focus=False):
         """Add a message at the end."""
         await self.query("#welcome").remove()
         await self.mount(view)
+        self._look_around()
 
     @property
     def views(self) -> list[MessageView]:
