@@ -10,15 +10,14 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.css.styles import RulesMap
 from textual.selection import Selection
-from textual.strip import Strip
-from textual.style import Style
-from textual.visual import RenderOptions, Visual
+from textual.visual import Visual
 from textual.widget import Widget
 from textual.widgets import Static
 from textual.widgets._markdown import MarkdownBullet, MarkdownListItem, MarkdownParagraph
 from textual.widgets.markdown import MarkdownBlock
+
+from localrun.tui.widgets.hanging import Hanging
 
 
 def change_text(widget: Static, text: Visual) -> None:
@@ -34,28 +33,6 @@ class Paragraph(MarkdownParagraph):
     def set_content(self, content: Content) -> None:
         self._content = content
         change_text(self, content)
-
-
-class Hanging(Visual):
-    """A text that stands to the right of its bullet in all its lines."""
-
-    def __init__(self, bullet: Content, text: Content) -> None:
-        self._bullet = bullet
-        self._text = text
-
-    def render_strips(self, width: int, height: int | None, style: Style, options: RenderOptions) -> list[Strip]:
-        indent = self._bullet.cell_length
-        first, blank = (
-            content.render_strips(indent, 1, style, options)[0] for content in (self._bullet, Content(" " * indent))
-        )
-        lines = self._text.render_strips(max(width - indent, 1), height, style, options)
-        return [Strip.join([blank if number else first, line]) for number, line in enumerate(lines)]
-
-    def get_optimal_width(self, rules: RulesMap, container_width: int) -> int:
-        return self._bullet.cell_length + self._text.get_optimal_width(rules, container_width)
-
-    def get_height(self, rules: RulesMap, width: int) -> int:
-        return self._text.get_height(rules, max(width - self._bullet.cell_length, 1))
 
 
 class Item(MarkdownParagraph):
