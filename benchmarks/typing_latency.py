@@ -4,8 +4,10 @@ Sends key events to the application and takes the time until the frame that show
 (Pilot's own `press` also waits for every widget to be idle, which no user does): in an empty chat, with 20,000 tokens
 open, idle and while an answer streams in, with every core busy if asked. Printed side by side from one run: on the
 clock, and as the processor time that the screen's own thread used meanwhile (what it would take on a free machine).
+By default a scripted model writes at a steady rate; with --model a real one decodes, with all its threads.
 
     python benchmarks/typing_latency.py [--keys 200] [--busy-cores 2] [--tokens 20000] [--pieces-per-s 60]
+    python benchmarks/typing_latency.py --model smollm2:135m
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from textual.events import Key
 from textual.screen import Screen
 
 from localrun.chat.conversation import ChatSettings, Conversation
+from localrun.chat.messages import Message
+from localrun.local import open_responder
 from localrun.responder import (
     Done,
     Event,
@@ -31,6 +36,7 @@ from localrun.responder import (
     ModelInfo,
     PrefillProgress,
     Request,
+    Responder,
     Result,
     TextPiece,
     Timings,
@@ -40,6 +46,8 @@ from localrun.store import Store
 from localrun.tui.app import ChatApp
 from localrun.tui.collector import calm
 from localrun.tui.ports import ModelChoice
+from localrun.tui.turns import short_turns
+from localrun.tui.widgets.message import AnswerView
 
 PARAGRAPH = (
     "The tide rises because the moon pulls the water towards it, and falls because the earth turns away below.\n\n"
@@ -81,6 +89,40 @@ class Writer:
         self._stop.set()
 
 
+class Decoding:
+    """A real model that writes without end, whatever was asked: the open chat may be longer than its context."""
+
+    ASKED = "Write a very long travel guide to Italy, with headings, lists and paragraphs."
+
+    def __init__(self, model: Responder) -> None:
+        self._model = model
+        self._stopped = threading.Event()
+
+    @property
+    def info(self) -> ModelInfo:
+        return replace(self._model.info, context_limit=1_000_000)
+
+    def count_tokens(self, request: Request) -> int:
+        return sum(len(message.content) // 4 for message in request.messages)
+
+    def respond(self, request: Request) -> Iterator[Event]:
+        self._stopped.clear()
+        params = replace(request.params, max_tokens=1000)
+        while True:
+            for event in self._model.respond(Request(params, (Message("user", self.ASKED),))):
+                if not isinstance(event, Done) or self._stopped.is_set():
+                    yield event
+            if self._stopped.is_set():
+                return
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._model.stop()
+
+    def close(self) -> None:
+        """The application closes its model; this one goes on in the next measurement."""
+
+
 class TimedApp(ChatApp):
     """Notes when a frame is drawn that shows what was typed."""
 
@@ -103,7 +145,7 @@ class TimedApp(ChatApp):
 
 
 class OneModel:
-    """A shelf with the writer on it."""
+    """A shelf with one model on it."""
 
     def choices(self) -> list[ModelChoice]:
         return [ModelChoice("writer", None, True, is_default=True)]
@@ -132,7 +174,7 @@ def session_of(store: Store, n_tokens: int) -> str:
 
 
 async def measure(
-    folder: Path, *, n_tokens: int, n_keys: int, writer: Writer, writing: bool
+    folder: Path, *, n_tokens: int, n_keys: int, writer: Responder, writing: bool
 ) -> list[tuple[float, float]]:
     """Milliseconds from each key press until the screen has taken it."""
     store = Store.open(folder / f"{n_tokens}-{writing}.db")
@@ -144,6 +186,8 @@ async def measure(
         await pilot.pause(1)
         if writing:
             await pilot.press(*"Go", "enter")
+            while not any(isinstance(view, AnswerView) and view.text for view in app.chat.transcript.views[-1:]):
+                await pilot.pause(0.1)
             await pilot.pause(2)
         took = []
         for number in range(n_keys):
@@ -173,11 +217,13 @@ def main() -> None:
     parser.add_argument("--busy-cores", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=20_000)
     parser.add_argument("--pieces-per-s", type=float, default=60)
+    parser.add_argument("--model", help="a real model instead of the scripted one")
     arguments = parser.parse_args()
     burners = [multiprocessing.Process(target=burn, daemon=True) for _ in range(arguments.busy_cores)]
     for burner in burners:
         burner.start()
-    writer = Writer(arguments.pieces_per_s)
+    model = open_responder(arguments.model) if arguments.model else None
+    writer = Writer(arguments.pieces_per_s) if model is None else Decoding(model)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for title, n_tokens, writing in (
@@ -186,11 +232,13 @@ def main() -> None:
             ("empty chat, answer streaming", 0, True),
             (f"{arguments.tokens:,} tokens, answer streaming", arguments.tokens, True),
         ):
-            with calm():  # as the command does
+            with calm(), short_turns():  # as the command does
                 took = asyncio.run(
                     measure(folder, n_tokens=n_tokens, n_keys=arguments.keys, writer=writer, writing=writing)
                 )
             report(title, took)
+    if model is not None:
+        model.close()
     for burner in burners:
         burner.terminate()
 

@@ -218,6 +218,7 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
     from localrun.tui.app import ChatApp
     from localrun.tui.collector import calm
     from localrun.tui.models import LocalModels, RemoteModels
+    from localrun.tui.turns import short_turns
 
     open_model = opener(config)
     shelf: ModelShelf = LocalModels(offline=bool(config.get("offline")))
@@ -227,7 +228,7 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
     app = ChatApp(conversation, model=model, open_model=open_model, models=shelf, cwd=Path())
     undo = before_the_end(terminal_restorer())
     try:
-        with calm():
+        with calm(), short_turns():
             app.run()
     finally:
         undo()

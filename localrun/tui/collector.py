@@ -2,7 +2,7 @@
 
 Knows Python's collector. A full collection of a running Textual application takes 0.1 to 0.2 s, and by default comes
 every second or two while an answer is drawn: each is a key press that hangs. Invariant: inside `calm`, full collections
-happen when `tidy` is called; the collector's own come a hundred times more rarely.
+happen when `tidy` is called, smaller ones when `tidy_young` is; the collector's own come a hundred times more rarely.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_THRESHOLDS = (20_000, 50, 100)
-"""Young objects are still collected often (that takes a few milliseconds); old ones almost never by themselves."""
+_THRESHOLDS = (2_000, 500, 100)
+"""New objects are looked at often (less than a millisecond each time; 20,000 at once would take ten, in the midst of a
+frame); what survived that is looked at by `tidy_young`, and almost never otherwise."""
+_MANY_YOUNG = 10
+"""How often new objects were looked at before it is worth while to look at the survivors."""
 
 
 @contextmanager
@@ -31,3 +34,9 @@ def calm() -> Iterator[None]:
 def tidy() -> None:
     """Collect everything, now that nobody will notice."""
     gc.collect()
+
+
+def tidy_young() -> None:
+    """Collect what became garbage lately (some ten milliseconds), if there is much of it."""
+    if gc.get_count()[1] >= _MANY_YOUNG:
+        gc.collect(1)

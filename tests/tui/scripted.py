@@ -148,3 +148,10 @@ class ScriptedResponder:
 
     def close(self) -> None:
         self.closed = True
+
+
+def held(*answers: str, **options: object) -> ScriptedResponder:
+    """A model that says its first word and waits."""
+    model = ScriptedResponder(*answers, **options)  # type: ignore[arg-type]
+    model.hold = threading.Event()
+    return model

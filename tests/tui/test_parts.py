@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from localrun.responder import ReasoningPiece, TextPiece
 from localrun.tui.bridge import Bridge, Ended, Failed, Update
 from localrun.tui.collector import calm
 from localrun.tui.models import LocalModels, _Cancelled, _Watch, fit
-from localrun.tui.widgets.answer_markdown import PART_CHARACTERS, block_starts, code_blocks, in_parts
+from localrun.tui.turns import short_turns
+from localrun.tui.widgets.answer_markdown import PART_CHARACTERS, block_starts, code_blocks, grown_parts, in_parts
 from localrun.tui.widgets.completion import MAX_SHOWN, command_completions, file_completions
 from localrun.tui.widgets.status_line import Status, status_content
 from localrun.tui.words import day_words, size_words
@@ -109,11 +111,23 @@ TEXT = "\n\n".join(
 
 def test_a_text_is_cut_between_blocks_only() -> None:
     parts = in_parts(TEXT)
-    assert "\n".join(parts) == TEXT
+    assert "".join(parts) == TEXT
     assert len(parts) > 3
     assert [code for part in parts for code in code_blocks(part)] == code_blocks(TEXT)
     assert in_parts("short") == ["short"]
     assert in_parts("") == [""]
+
+
+@pytest.mark.parametrize("step", [1, 4, 33, 5000])
+def test_a_growing_text_is_cut_between_blocks_only_and_what_is_shown_stays_where_it_is(step: int) -> None:
+    parts = [""]
+    for begin in range(0, len(TEXT), step):
+        head, *more = grown_parts(parts[-1], TEXT[begin : begin + step])
+        parts[-1] += head
+        parts += more
+    assert "".join(parts) == TEXT
+    assert len(parts) > 3
+    assert [code for part in parts for code in code_blocks(part)] == code_blocks(TEXT)
 
 
 def test_one_huge_block_stays_whole() -> None:
@@ -230,3 +244,10 @@ def test_the_collector_is_left_as_it_was() -> None:
         assert gc.get_threshold() != before
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+def test_the_interpreters_turns_are_short_only_while_the_screen_is_there() -> None:
+    before = sys.getswitchinterval()
+    with short_turns():
+        assert sys.getswitchinterval() < before
+    assert sys.getswitchinterval() == before

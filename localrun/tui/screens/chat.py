@@ -6,12 +6,8 @@ the user's own hand.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -23,43 +19,24 @@ from textual.widgets import Markdown
 
 from localrun.chat.conversation import (
     ChatSettings,
-    ContextFullError,
     Conversation,
-    ConversationEvent,
-    MakeRoom,
     Room,
 )
 from localrun.chat.conversation.commands import as_message, as_typed, parse
 from localrun.errors import LocalrunError, UsageError
-from localrun.tui.bridge import UPDATES_PER_S, Bridge, Ended, Failed, Update
-from localrun.tui.run_view import RunView
-from localrun.tui.screens.composing import ComposingScreen
-from localrun.tui.screens.pick import Choice, PickScreen
+from localrun.tui.screens.running import RunningScreen
 from localrun.tui.telling import tells_errors
 from localrun.tui.widgets.chips import Chips
 from localrun.tui.widgets.code_block import CopyRequested
 from localrun.tui.widgets.completion import Completions
 from localrun.tui.widgets.message import AnswerView, LeftTranscript, MessageView, MessageWish, UserView
-from localrun.tui.widgets.notice import Notice
-from localrun.tui.widgets.prompt import (
-    Prompt,
-    Submitted,
-)
+from localrun.tui.widgets.prompt import Prompt, Submitted
 from localrun.tui.widgets.side_bar import SideBar
 from localrun.tui.widgets.status_line import StatusLine
 from localrun.tui.widgets.transcript import EarlierWanted, Transcript
 
-if TYPE_CHECKING:
-    pass
 
-_ROOM_CHOICES = (
-    Choice("compact", "Compact", "A summary that you can read stands for the older messages"),
-    Choice("shift", "Shift", "The oldest messages are left out; a mark shows where"),
-    Choice("branch", "Branch", "The last question is asked alone, in a branch of its own"),
-)
-
-
-class ChatScreen(ComposingScreen):
+class ChatScreen(RunningScreen):
     """Chats at the side, the transcript, the prompt, the status line."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (104, "-wide")]  # noqa: RUF012  # Textual's declaration
@@ -88,17 +65,6 @@ class ChatScreen(ComposingScreen):
     ChatScreen.-side-hidden SideBar { display: none; }
     """
 
-    def __init__(self, conversation: Conversation, cwd: Path) -> None:
-        super().__init__(cwd)
-        self.conversation = conversation
-        self.bridge = Bridge()
-        self.painting = asyncio.Lock()
-        """Held while updates become widgets: who ends the application waits for it."""
-        self._stopped_by_user = False
-        self._is_draining = False
-        self._is_painting = False
-        self._rests_until = 0.0
-
     def compose(self) -> ComposeResult:
         with Horizontal():
             yield SideBar()
@@ -111,35 +77,15 @@ class ChatScreen(ComposingScreen):
                     yield StatusLine()
 
     async def on_mount(self) -> None:
-        self.run_view = self._new_run_view()
-        self._drain_timer = self.set_interval(1 / UPDATES_PER_S, self._tick, pause=True)
         self.prompt.focus()
         await self.show_conversation(self.conversation)
-
-    # Parts
-
-    @property
-    def status(self) -> StatusLine:
-        return self.query_one(StatusLine)
-
-    @property
-    def transcript(self) -> Transcript:
-        return self.query_one(Transcript)
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether an answer (or a summary) is being made."""
-        return self.bridge.is_busy
-
-    def _new_run_view(self) -> RunView:
-        return RunView(self.conversation, self.transcript, self.status, warn=self.app.warn)
 
     # The conversation as a whole
 
     async def show_conversation(self, conversation: Conversation) -> None:
         """Turn to another conversation (or to this one anew). Only when not busy."""
         self.conversation = conversation
-        self.run_view = self._new_run_view()
+        self.begin_view()
         self.editing_id = None
         if conversation.path:
             await self.run_view.show_path()
@@ -194,104 +140,6 @@ class ChatScreen(ComposingScreen):
     def _show_room(self, room: Room | None) -> None:
         self.status.set(room=room)
 
-    # Runs
-
-    def run_events(self, begin: Callable[[], Iterator[ConversationEvent]]) -> None:
-        """Make an answer in the background and show it."""
-        if self.is_busy:
-            self.app.warn("An answer is being written: Esc stops it")
-            return
-        self._stopped_by_user = False
-        self.prompt.add_class("-busy")
-        self.call_later(self.run_view.clear_notices)
-        self.status.set(activity="reading the prompt")
-        self.bridge.start(begin)
-        self._drain_timer.resume()
-
-    def _tick(self) -> None:
-        """Look for updates soon, in the screen's own message loop: a timer's task is cancelled when the screen ends."""
-        if not self._is_draining:
-            self._is_draining = self.call_later(self._drain)
-
-    async def _drain(self) -> None:
-        """Show what has come, unless the last update is still being painted or was painted just now.
-
-        After each update the screen rests twice as long as the painting took: so two thirds of the time are left for
-        keys, however long the chat and however slow the machine. What comes once the screen has gone is dropped here;
-        the store has it.
-        """
-        self._is_draining = False
-        now = time.monotonic()
-        if self._is_painting or now < self._rests_until:
-            return
-        async with self.painting:
-            if not self.is_attached:
-                return
-            updates = self.bridge.take()
-            if not updates:
-                return
-            for update in updates:
-                await self._show_update(update)
-            if self.is_busy and not self._stopped_by_user:
-                self.run_view.writing(self.bridge.pieces_per_s, self.bridge.n_pieces)
-        self._is_painting = True
-        self.call_after_refresh(self._painted, now)
-
-    async def _show_update(self, update: Update) -> None:
-        if isinstance(update, Failed):
-            await self._failed(update.error)
-        elif isinstance(update, Ended):
-            await self._ended()
-        else:
-            await self._apply(update)
-
-    @tells_errors
-    async def _apply(self, update: Update) -> None:
-        await self.run_view.apply(update)
-
-    def _painted(self, began: float) -> None:
-        now = time.monotonic()
-        self._is_painting = False
-        self._rests_until = now + 2 * (now - began)
-
-    async def _failed(self, error: LocalrunError) -> None:
-        await self.run_view.end()
-        if isinstance(error, ContextFullError) and error.can_make_room:
-            self._ask_for_room(error)
-        else:
-            await self.run_view.show_notice(Notice(error))
-
-    async def _ended(self) -> None:
-        self._drain_timer.pause()
-        await self.run_view.end()
-        self.bridge.release()
-        self.prompt.remove_class("-busy")
-        self.show_sessions()
-        if self.conversation.queue and not self._stopped_by_user and self.app.screen is self:
-            self.send_queued()
-        await self.show_chips()
-
-    def _ask_for_room(self, full: ContextFullError) -> None:
-        def chosen(how: str | None) -> None:
-            if how is not None:
-                self.make_room(how)  # type: ignore[arg-type]  # the keys of _ROOM_CHOICES
-
-        self.app.push_screen(PickScreen("The context is full", _ROOM_CHOICES, text=full.message), chosen)
-
-    def make_room(self, how: MakeRoom) -> None:
-        """Give way in the manner the user chose, then go on with what was asked."""
-        conversation = self.conversation
-
-        def events() -> Iterator[ConversationEvent]:
-            yield from conversation.make_room(how)
-            last = next((node for node in reversed(conversation.path) if node.kind in ("user", "assistant")), None)
-            if last is not None and last.kind == "user":
-                yield from conversation.answer()
-            elif last is not None and last.finish == "context":
-                yield from conversation.continue_answer()
-
-        self.run_events(events)
-
     # Sending
 
     @on(Submitted)
@@ -333,6 +181,12 @@ class ChatScreen(ComposingScreen):
         draft = self.conversation.queue.popleft()
         self.run_events(partial(self.conversation.ask, draft.text, draft.attachments))
         self.call_later(self.show_chips)
+
+    async def run_ended(self, *, was_stopped: bool) -> None:
+        self.show_sessions()
+        if self.conversation.queue and not was_stopped and self.app.screen is self:
+            self.send_queued()
+        await self.show_chips()
 
     # The user's wishes
 
@@ -405,12 +259,6 @@ class ChatScreen(ComposingScreen):
         elif self.editing_id is not None:
             await self.end_edit()
         self.prompt.focus()
-
-    def stop(self) -> None:
-        """Stop the answer; what it said is kept."""
-        self._stopped_by_user = True
-        self.status.set(activity="stopping")
-        self.conversation.stop()
 
     def action_walk(self) -> None:
         views = self.transcript.views

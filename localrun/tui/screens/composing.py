@@ -40,12 +40,22 @@ class ComposingScreen(Screen[None]):
         self.editing_id: int | None = None
         self.typed_at = 0.0
         """When the prompt changed last, on the monotonic clock."""
+        self.is_letter_due = False
+        """Whether something was typed that is not on the screen yet."""
         self._cwd = cwd
         self._n_pastes = 0
 
     @property
     def prompt(self) -> Prompt:
         return self.query_one(Prompt)
+
+    def _note_typing(self) -> None:
+        self.typed_at = time.monotonic()
+        self.is_letter_due = True
+        self.call_after_refresh(self._letter_shown)
+
+    def _letter_shown(self) -> None:
+        self.is_letter_due = False
 
     async def end_edit(self) -> None:
         """The message is not to be changed after all; what was written stays."""
@@ -104,7 +114,7 @@ class ComposingScreen(Screen[None]):
     @on(CompletionWanted)
     def _complete(self, event: CompletionWanted) -> None:
         event.stop()
-        self.typed_at = time.monotonic()
+        self._note_typing()
         completions = self.query_one(Completions)
         if event.kind == "command" and self.editing_id is None:
             completions.offer(event.prefix, command_completions(event.prefix))

@@ -22,6 +22,7 @@ from textual.widgets.option_list import Option
 from localrun.chat.conversation.meter import visible
 from localrun.errors import LocalrunError
 from localrun.tui.ports import ModelChoice, ModelShelf
+from localrun.tui.widgets.hanging import Hanging
 from localrun.tui.words import size_words
 
 _FIT_STYLES = {"fits": "$success", "tight": "$warning", "too big": "$error", "unknown": "$muted"}
@@ -48,8 +49,8 @@ class ModelScreen(ModalScreen[str | None]):
     ModelScreen OptionList { height: auto; max-height: 45vh; background: $surface; border: none; padding: 0; }
     ModelScreen OptionList:focus { border: none; background-tint: transparent; }
     ModelScreen OptionList > .option-list--option { padding: 0 1; }
-    ModelScreen OptionList:focus > .option-list--option-highlighted { background: $primary 25%; color: $foreground; }
-    ModelScreen OptionList > .option-list--option-highlighted {
+    ModelScreen OptionList > .option-list--option-highlighted,
+    ModelScreen OptionList:focus > .option-list--option-highlighted {
         background: $primary 25%; color: $foreground; text-style: none;
     }
     ModelScreen #download { height: auto; display: none; margin-top: 1; }
@@ -187,12 +188,12 @@ class ModelScreen(ModalScreen[str | None]):
         self.remove_class("-downloading")
 
 
-def _label(choice: ModelChoice, width: int, is_current: bool) -> Content:
-    return Content.assemble(
-        ("● " if is_current else "  ", "$primary"),
+def _label(choice: ModelChoice, width: int, is_current: bool) -> Hanging:
+    text = Content.assemble(
         (f"{visible(choice.name):{width}}", "$foreground"),
         (f"  {size_words(choice.size_bytes):>8}", "$muted"),
-        ("  here     " if choice.is_here else "  download ", "$success" if choice.is_here else "$muted"),
-        (f"{choice.fit:8}" if choice.fit != "unknown" else " " * 8, _FIT_STYLES[choice.fit]),
-        (f" {visible(choice.detail)}", "$muted"),
+        ("  here      " if choice.is_here else "  download  ", "$success" if choice.is_here else "$muted"),
+        (choice.fit if choice.fit != "unknown" else "", _FIT_STYLES[choice.fit]),
+        (f"\n{visible(choice.detail)}" if choice.detail else "", "$muted"),
     )
+    return Hanging(Content.styled("● " if is_current else "  ", "$primary"), text)

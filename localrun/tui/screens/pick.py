@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.events import Key
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localrun.chat.conversation.meter import visible
+from localrun.tui.screens.filtered_list import FilteredListScreen
 
 FILTER_FROM = 8
 """A shorter list needs no filter."""
@@ -34,29 +31,18 @@ class Choice:
     detail: str = ""
 
 
-class PickScreen(ModalScreen[str | None]):
+class PickScreen(FilteredListScreen[str | None]):
     """A list in the middle of the screen."""
 
     HELP = "**↑↓** and **Enter** choose, typing filters, **Esc** leaves everything as it is."
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back")]
-
     DEFAULT_CSS = """
-    PickScreen { align: center middle; background: $background 60%; }
+    PickScreen { align: center middle; }
     PickScreen > #dialog {
         width: 76; max-width: 94%; height: auto; max-height: 80%;
-        background: $surface; border: round $faint; padding: 1 2;
-        border-title-color: $primary; border-subtitle-color: $muted;
     }
     PickScreen #pick-text { margin: 0 0 1 0; color: $foreground; height: auto; }
-    PickScreen Input { border: none; height: 1; padding: 0 1; margin: 0 0 1 0; background: $panel; }
-    PickScreen OptionList { height: auto; max-height: 18; background: $surface; border: none; padding: 0; }
-    PickScreen OptionList:focus { border: none; background-tint: transparent; }
-    PickScreen OptionList > .option-list--option { padding: 0 1; }
-    PickScreen OptionList:focus > .option-list--option-highlighted { background: $primary 25%; color: $foreground; }
-    PickScreen OptionList > .option-list--option-highlighted {
-        background: $primary 25%; color: $foreground; text-style: none;
-    }
+    PickScreen OptionList { max-height: 18; }
     """
 
     def __init__(self, title: str, choices: Sequence[Choice], *, text: str = "", current: str | None = None) -> None:
@@ -97,13 +83,6 @@ class PickScreen(ModalScreen[str | None]):
 
     def on_input_submitted(self) -> None:
         self.query_one(OptionList).action_select()
-
-    def on_key(self, event: Key) -> None:
-        """The arrows work while the filter has the cursor."""
-        if isinstance(self.focused, Input) and event.key in ("up", "down"):
-            options = self.query_one(OptionList)
-            (options.action_cursor_up if event.key == "up" else options.action_cursor_down)()
-            event.stop()
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:

@@ -6,49 +6,35 @@ Knows a function that searches; knows no store. Invariant: a search runs when ty
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.events import Key
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localrun.chat.conversation.meter import visible
 from localrun.store import Hit
+from localrun.tui.screens.filtered_list import FilteredListScreen
 from localrun.tui.widgets.side_bar import SessionChosen
 
 _PAUSE_S = 0.12
 """A pause in typing: shorter than the time between two thoughts, longer than between two letters."""
 
 
-class SearchScreen(ModalScreen[SessionChosen | None]):
+class SearchScreen(FilteredListScreen[SessionChosen | None]):
     """A line for words, and below it what was found."""
 
     HELP = 'All words must occur; **"…"** holds a phrase together. **Enter** opens the chat at that message.'
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back")]
-
     DEFAULT_CSS = """
-    SearchScreen { align: center top; background: $background 60%; }
+    SearchScreen { align: center top; }
     SearchScreen > #dialog {
         width: 90; max-width: 96%; height: auto; max-height: 90%; margin-top: 2;
-        background: $surface; border: round $faint; padding: 1 2;
-        border-title-color: $primary; border-subtitle-color: $muted;
     }
-    SearchScreen Input { border: none; height: 1; padding: 0 1; margin: 0 0 1 0; background: $panel; }
-    SearchScreen OptionList { height: auto; max-height: 22; background: $surface; border: none; padding: 0; }
-    SearchScreen OptionList:focus { border: none; background-tint: transparent; }
-    SearchScreen OptionList > .option-list--option { padding: 0 1; }
-    SearchScreen OptionList:focus > .option-list--option-highlighted { background: $primary 25%; color: $foreground; }
-    SearchScreen OptionList > .option-list--option-highlighted {
-        background: $primary 25%; color: $foreground; text-style: none;
-    }
+    SearchScreen OptionList { max-height: 22; }
     SearchScreen #search-remark { color: $muted; }
     """
 
@@ -95,12 +81,6 @@ class SearchScreen(ModalScreen[SessionChosen | None]):
             self._timer.stop()
             self._search()
         self.query_one(OptionList).action_select()
-
-    def on_key(self, event: Key) -> None:
-        if isinstance(self.focused, Input) and event.key in ("up", "down"):
-            options = self.query_one(OptionList)
-            (options.action_cursor_up if event.key == "up" else options.action_cursor_down)()
-            event.stop()
 
     @on(OptionList.OptionSelected)
     def _chosen(self, event: OptionList.OptionSelected) -> None:

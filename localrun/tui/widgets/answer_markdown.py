@@ -9,6 +9,8 @@ time at every key press.
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from rich.cells import cell_len
@@ -17,9 +19,11 @@ from textual.widgets.markdown import MarkdownBlock
 
 from localrun.chat.conversation.meter import visible
 from localrun.tui.widgets.code_block import CodeBlock
+from localrun.tui.widgets.in_place import ItemList, Paragraph
 
-PART_CHARACTERS = 2_500
-"""An answer is shown in parts of about this length (a screen or two), cut between blocks."""
+PART_CHARACTERS = 700
+"""An answer is shown in parts of about this length (half a screen), cut between blocks. What lies outside the screen is
+laid out at every update as far as it belongs to a part that is awake: the shorter the parts, the less."""
 
 
 def _parser() -> MarkdownIt:
@@ -63,9 +67,8 @@ class AnswerMarkdown(Markdown):
             margin: 0 0 1 0;
             padding: 0 1;
         }
-        MarkdownBulletList, MarkdownOrderedList { margin: 0 0 1 0; padding: 0; }
-        MarkdownList MarkdownParagraph { margin: 0; }
-        MarkdownList MarkdownList { margin: 0; }
+        ItemList { margin: 0 0 1 0; }
+        ItemList MarkdownParagraph, ItemList ItemList { margin: 0; }
         MarkdownBlockQuote MarkdownParagraph { margin: 0; }
         MarkdownBullet, MarkdownBullet:light { color: $primary; }
         MarkdownHorizontalRule { border-bottom: solid $faint; margin: 0 0 1 0; padding: 0; }
@@ -82,6 +85,9 @@ class AnswerMarkdown(Markdown):
         **Markdown.BLOCKS,
         "fence": CodeBlock,
         "code_block": CodeBlock,
+        "paragraph_open": Paragraph,
+        "bullet_list_open": ItemList,
+        "ordered_list_open": ItemList,
     }
 
     def __init__(self, text: str = "", *, asleep: bool = False) -> None:
@@ -90,6 +96,7 @@ class AnswerMarkdown(Markdown):
         self.text = shown
         self.is_asleep = asleep
         self.is_growing = False
+        self._has_grown = False
         if asleep:
             self.styles.height = estimated_height(shown)
 
@@ -100,22 +107,21 @@ class AnswerMarkdown(Markdown):
         task, which may take the message loops of blocks that are just being mounted with it.
         """
         await self.wake()
-        self.is_growing = True
+        self.is_growing = self._has_grown = True
         shown = visible(text)
         self.text += shown
         await self.append(shown)
 
+    def rest(self) -> None:
+        """Grow no more; from now on it may sleep."""
+        self.is_growing = False
+
     async def finish(self) -> None:
         """Show the whole once more, because growing may leave a half-open block behind."""
-        if self.is_growing:
-            self.is_growing = False
-            await self.update(self.text)
-
-    async def replace(self, text: str) -> None:
-        """Show something else."""
         self.is_growing = False
-        self.text = text
-        await self.update(text)
+        if self._has_grown and not self.is_asleep:
+            await self.update(self.text)
+        self._has_grown = False
 
     async def sleep(self) -> None:
         """Give up the widgets, keep the height."""
@@ -140,20 +146,31 @@ def estimated_height(text: str, width: int = 90) -> int:
 
 def in_parts(text: str, limit: int = PART_CHARACTERS) -> list[str]:
     """The text cut between its blocks, so that each part has about `limit` characters; a long block stays whole."""
-    if len(text) <= limit:
-        return [text]
-    lines = text.split("\n")
-    starts = block_starts(text)
-    parts: list[str] = []
-    begin = 0
-    length = 0
-    for start, following in zip(starts, [*starts[1:], len(lines)], strict=True):
-        block = sum(len(line) + 1 for line in lines[start:following])
-        if length and length + block > limit:
-            parts.append("\n".join(lines[begin:start]))
-            begin, length = start, 0
-        length += block
-    return [*parts, "\n".join(lines[begin:])]
+    return grown_parts("", text, limit)
+
+
+def grown_parts(before: str, more: str, limit: int = PART_CHARACTERS) -> list[str]:
+    """What of `more` still belongs to the part that says `before`, and the parts that follow it.
+
+    A new part begins where a block begins that is wholly new: nothing that is on the screen already moves.
+    """
+    whole = before + more
+    if len(whole) <= limit:
+        return [more]
+    shown = len(before.rstrip())
+    offsets = line_offsets(whole)
+    starts = [offsets[line] for line in block_starts(whole)]
+    cuts = [0]
+    for start, following in zip(starts, [*starts[1:], len(whole)], strict=True):
+        if start >= shown and start > cuts[-1] and following - cuts[-1] > limit:
+            cuts.append(start)
+    parts = [whole[begin:end] for begin, end in zip(cuts, [*cuts[1:], len(whole)], strict=True)]
+    return [parts[0][len(before) :], *parts[1:]]
+
+
+def line_offsets(text: str) -> list[int]:
+    """Where each line begins, in characters."""
+    return list(accumulate((len(line) + 1 for line in text.split("\n")), initial=0))[:-1]
 
 
 def block_starts(text: str) -> list[int]:

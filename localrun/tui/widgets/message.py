@@ -19,7 +19,7 @@ from textual.widgets import Static
 
 from localrun.chat.conversation.meter import visible
 from localrun.store import Attachment
-from localrun.tui.widgets.answer_markdown import AnswerMarkdown, code_blocks, in_parts
+from localrun.tui.widgets.answer_markdown import AnswerMarkdown, code_blocks, grown_parts, in_parts
 from localrun.tui.widgets.code_block import CopyRequested
 from localrun.tui.widgets.reasoning import Reasoning
 from localrun.tui.words import attachment_words
@@ -78,6 +78,25 @@ class MessageView(Vertical, can_focus=True):
         self.message_id = message_id
         self.text = text
         self.place = place
+        self.is_asleep = False
+
+    async def sleep(self) -> None:
+        """Keep the height, hide everything: far from the screen, what is laid out is one widget a message.
+
+        By inline styles, because a class would have the style sheet applied to everything in the message.
+        """
+        if not self.is_asleep and self.size.height:
+            self.is_asleep = True
+            self.styles.height = self.outer_size.height
+            for child in self.children:
+                child.styles.display = "none"
+
+    def wake(self) -> None:
+        """Show everything again."""
+        self.is_asleep = False
+        self.styles.height = "auto"
+        for child in self.children:
+            child.styles.display = None
 
     def footer_words(self) -> str:
         """What stands below the message."""
@@ -112,6 +131,11 @@ class MessageView(Vertical, can_focus=True):
 @dataclass
 class LeftTranscript(Message):
     """The user walked down past the last message."""
+
+
+@dataclass
+class PartBegun(Message):
+    """An answer has grown beyond a part: others may have left the screen."""
 
 
 class UserView(MessageView):
@@ -192,6 +216,12 @@ class AnswerView(MessageView):
     def reasoning(self) -> Reasoning | None:
         return self._reasoning
 
+    async def sleep(self) -> None:
+        for part in self.parts:
+            await part.sleep()
+        if not any(part.is_growing for part in self.parts):
+            await super().sleep()
+
     def footer_words(self) -> str:
         return " · ".join(words for words in (self._footer, self.place.words) if words)
 
@@ -204,14 +234,14 @@ class AnswerView(MessageView):
         """Show more of the answer."""
         self.text += text
         last = self.parts[-1]
-        await last.grow(text)
-        pieces = in_parts(last.text)
-        if len(pieces) > 1:
-            grown = [AnswerMarkdown(piece, asleep=True) for piece in pieces[1:-1]]
+        head, *grown = grown_parts(last.text, text)
+        await last.grow(head)
+        if grown:
+            last.rest()
             tail = AnswerMarkdown()
-            await self.mount_all([*grown, tail], after=last)
-            await last.replace(pieces[0])
-            await tail.grow(pieces[-1])
+            await self.mount_all([*(AnswerMarkdown(part, asleep=True) for part in grown[:-1]), tail], after=last)
+            await tail.grow(grown[-1])
+            self.post_message(PartBegun())
 
     async def append_reasoning(self, text: str, seconds: float) -> None:
         """Show more of the reasoning."""

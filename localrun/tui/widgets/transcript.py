@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from textual import on
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import Click
@@ -17,8 +18,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localrun.tui.widgets.answer_markdown import AnswerMarkdown
-from localrun.tui.widgets.message import AnswerView, MessageView
+from localrun.tui.widgets.message import AnswerView, MessageView, PartBegun
 
 SHOWN_MESSAGES = 30
 """How many messages are mounted at once. Older ones come when the user scrolls to the top."""
@@ -78,6 +78,7 @@ class Transcript(VerticalScroll, can_focus=False):
         """Add a message at the end."""
         await self.query("#welcome").remove()
         await self.mount(view)
+        self._look_around()
 
     @property
     def views(self) -> list[MessageView]:
@@ -97,6 +98,12 @@ class Transcript(VerticalScroll, can_focus=False):
     def on_resize(self) -> None:
         self._look_around()
 
+    @on(PartBegun)
+    def _part_begun(self, event: PartBegun) -> None:
+        """Following a growing answer moves the view without `watch_scroll_y`."""
+        event.stop()
+        self._look_around()
+
     def _look_around(self) -> None:
         """Soon, wake what is near the screen and let the rest sleep; once for many changes."""
         if not self._is_looking:
@@ -105,29 +112,36 @@ class Transcript(VerticalScroll, can_focus=False):
 
     async def _wake_near(self) -> None:
         self._is_looking = False
-        height = self.size.height
-        top, bottom = self.scroll_y - height / 2, self.scroll_y + 1.5 * height
-        for view in self.children:  # not query(): that walks through every widget below
-            if not isinstance(view, AnswerView):
-                continue
-            offset = view.virtual_region.y
-            for part in view.parts:
-                begin = offset + part.virtual_region.y
-                if begin + part.virtual_region.height < top or begin > bottom:
+        for view in self.views:
+            begin = view.virtual_region.y
+            if not self._is_near(view, begin):
+                await view.sleep()
+            elif view.is_asleep:
+                view.wake()
+                self._woken(view, begin)
+            for part in view.parts if isinstance(view, AnswerView) and not view.is_asleep else ():
+                place = begin + part.virtual_region.y
+                if not self._is_near(part, place):
                     await part.sleep()
                 elif part.is_asleep:
-                    await self._wake(part, begin)
+                    await part.wake()
+                    self._woken(part, place)
 
-    async def _wake(self, part: AnswerMarkdown, begin: int) -> None:
-        """Wake a part; if it lies above the screen and turns out longer or shorter, what the user reads stays put."""
-        before = part.virtual_region.height
-        await part.wake()
+    def _is_near(self, widget: Widget, begin: int) -> bool:
+        """Whether something that begins on that row is on the screen, or less than half a screen away."""
+        margin = self.size.height / 2
+        end = begin + widget.virtual_region.height
+        return end >= self.scroll_y - margin and begin <= self.scroll_y + self.size.height + margin
+
+    def _woken(self, widget: Widget, begin: int) -> None:
+        """Look again, and if it lay above the screen and turns out longer or shorter, keep in place what is read."""
+        before = widget.virtual_region.height
         if begin + before <= self.scroll_y and not self._follows:
-            self.call_after_refresh(self._keep_place, part, before)
+            self.call_after_refresh(self._keep_place, widget, before)
         self.call_after_refresh(self._look_around)
 
-    def _keep_place(self, part: AnswerMarkdown, before: int) -> None:
-        difference = part.virtual_region.height - before
+    def _keep_place(self, widget: Widget, before: int) -> None:
+        difference = widget.virtual_region.height - before
         if difference:
             self.scroll_relative(y=difference, animate=False, immediate=True)
 
