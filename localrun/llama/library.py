@@ -62,9 +62,10 @@ def silent_engine() -> Iterator[None]:
     """Inside the block the engine's lines are dropped in C, on all threads.
 
     For work that holds the interpreter for long while a model is being loaded: a load writes a thousand lines, and
-    would wait for the interpreter at the next one. Does nothing where somebody listens to every line (`--debug`).
+    would wait for the interpreter at the next one. Does nothing where somebody listens to every line (`--debug`), nor
+    on Windows, where no C function is found without its library's name.
     """
-    if logging.getLogger(__package__).isEnabledFor(logging.DEBUG):
+    if sys.platform == "win32" or logging.getLogger(__package__).isEnabledFor(logging.DEBUG):
         yield
         return
     module, log = bindings(), engine_log()
