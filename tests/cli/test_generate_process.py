@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,15 @@ def _hears_signals(pid: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (signal.SIGHUP - 1) & 1)
 
 
+@pytest.fixture
+def hangups_count() -> Iterator[None]:
+    """Also under `nohup`, which lets processes ignore SIGHUP and whose setting children inherit."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups_count")
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux tells which signals are caught")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_at_any_moment_of_the_start_ends_it_with_its_own_code(number: int, code: int, smollm2: Path) -> None:
