@@ -46,8 +46,8 @@ from localrun.store import Store
 from localrun.tui.app import ChatApp
 from localrun.tui.collector import calm
 from localrun.tui.ports import ModelChoice
-from localrun.tui.turns import short_turns
 from localrun.tui.widgets.message import AnswerView
+from localrun.turns import short_turns
 
 PARAGRAPH = (
     "The tide rises because the moon pulls the water towards it, and falls because the earth turns away below.\n\n"

@@ -51,8 +51,13 @@ class Library:
         self.api: Any = api
         self.last_words: deque[str] = deque(maxlen=8)
         self._log = api.llama_log_callback(self._on_log)
-        api.llama_log_set(self._log, None)
+        self.listen()
         api.llama_backend_init()
+
+    def listen(self) -> None:
+        """Hear the engine from now on, whoever heard it before; what it said until now is forgotten."""
+        self.last_words.clear()
+        self.api.llama_log_set(self._log, None)
 
     def _on_log(self, level: int, text: bytes, _user_data: object) -> None:
         line = text.decode("utf-8", "replace").strip()
@@ -118,7 +123,7 @@ class LoadedModel:
         params = api.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         params.load_mode = api.LLAMA_LOAD_MODE_MMAP
-        self._lib.last_words.clear()
+        self._lib.listen()
         self._handle = api.llama_model_load_from_file(os.fsencode(path), params)
         if not self._handle:
             raise self._lib.failure(f"the engine cannot load {path}")
@@ -224,7 +229,7 @@ class Session:
             self._callback = api.ggml_backend_sched_eval_callback(lambda tensor, asking, _user: ask(tensor, asking))
             params.cb_eval = self._callback
         self._stack = ExitStack()
-        self._lib.last_words.clear()
+        self._lib.listen()
         self._context = api.llama_init_from_model(handle, params)
         if not self._context:
             raise self._lib.failure(f"the engine cannot make a context for {model.path}")
@@ -284,7 +289,7 @@ class Session:
 
     def _run(self, n_outputs: int) -> Logits:
         api = self._lib.api
-        self._lib.last_words.clear()
+        self._lib.listen()
         code = api.llama_decode(self._context, self._batch)
         if code != 0:
             raise self._lib.failure(f"decoding failed with code {code}")

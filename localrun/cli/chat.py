@@ -218,7 +218,7 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
     from localrun.tui.app import ChatApp
     from localrun.tui.collector import calm
     from localrun.tui.models import LocalModels, RemoteModels
-    from localrun.tui.turns import short_turns
+    from localrun.turns import short_turns
 
     open_model = opener(config)
     shelf: ModelShelf = LocalModels(offline=bool(config.get("offline")))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from localrun.engine.ports import Decoded, MemoryKind, Span
 from localrun.errors import DoesNotFitError, EngineError
 from localrun.llama.batch import Batch
-from localrun.llama.library import bindings, engine_log
+from localrun.llama.library import bindings, engine_log, listen
 from localrun.llama.model import LlamaModel
 from localrun.llama.openmp import end_team
 from localrun.llama.sampler import SamplerChain
@@ -87,7 +87,7 @@ class LlamaContext:
         params.kv_unified = True
         params.swa_full = False
         params.no_perf = True
-        engine_log().clear_errors()
+        listen()
         handle = lib.llama_init_from_model(self.model.handle, params)
         if handle:
             self.handle = handle

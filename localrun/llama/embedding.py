@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from localrun.engine.ports import Span
 from localrun.errors import ContextOverflowError, DoesNotFitError, EngineError
 from localrun.llama.batch import Batch
-from localrun.llama.library import bindings, engine_log
+from localrun.llama.library import bindings, engine_log, listen
 from localrun.llama.model import LlamaModel
 from localrun.llama.openmp import end_team
 
@@ -35,7 +35,7 @@ class EmbeddingContext:
         params.n_seq_max = 1
         params.n_threads = params.n_threads_batch = threads
         params.no_perf = True
-        engine_log().clear_errors()
+        listen()
         self._handle = lib.llama_init_from_model(model.handle, params)
         if not self._handle:
             lines = list(engine_log().errors)

@@ -57,6 +57,19 @@ def bindings() -> Any:
     return module
 
 
+def listen() -> EngineLog:
+    """The log, with its errors forgotten, hearing the engine from now on, whoever heard it before.
+
+    Call before an operation whose failure will be explained. Another user of the library in this process (`quantize`,
+    for example) may have taken its log meanwhile.
+    """
+    module, log = bindings(), engine_log()
+    log.clear_errors()
+    if not log.is_off:
+        module.llama_log_set(log.callback(module.llama_log_callback), ctypes.c_void_p(0))
+    return log
+
+
 @contextmanager
 def silent_engine() -> Iterator[None]:
     """Inside the block the engine's lines are dropped in C, on all threads.

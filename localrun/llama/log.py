@@ -64,6 +64,11 @@ class EngineLog:
         with self._off:
             yield
 
+    @property
+    def is_off(self) -> bool:
+        """Whether nobody listens right now."""
+        return self._n_begun > self._n_ended
+
     def mark(self) -> int:
         """A moment, for `missed_since`."""
         return self._n_ended

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from localrun.errors import DoesNotFitError, InterruptedByUserError, ModelLoadError
-from localrun.llama.library import bindings, engine_log
+from localrun.llama.library import bindings, engine_log, listen
 from localrun.llama.overrides import ExpertsInRam
 from localrun.llama.vocabulary import Vocabulary
 from localrun.spread import Spread
@@ -74,8 +74,7 @@ class LlamaModel:
 
         callback = lib.llama_progress_callback(on_progress)
         params.progress_callback = callback
-        log, name = engine_log(), str(path).encode("utf-8", "surrogateescape")
-        log.clear_errors()
+        log, name = listen(), str(path).encode("utf-8", "surrogateescape")
         mark = log.mark()
         handle = lib.llama_model_load_from_file(name, params)
         if not handle and not stopped and log.missed_since(mark):

@@ -11,7 +11,6 @@ import asyncio
 import ipaddress
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,11 +25,10 @@ from localrun.remote.neighbours import Announcement, announce
 from localrun.serve.app import ServeOptions, Service, make_app
 from localrun.serve.failures import ApiError
 from localrun.serve.pool import Servable
+from localrun.turns import short_turns
 
 _LONGEST_SOCKET_PATH = 100
 """Bytes; the address of a Unix socket holds 104 (macOS) or 108 (Linux)."""
-_SWITCH_S = 0.0005
-"""How long a thread may keep the interpreter: Python's 5 ms would hold the engine's thread up after every decode."""
 _KEEP_ALIVE_S = 30
 
 
@@ -75,14 +73,11 @@ def serve(
     """Serve until a signal comes. Raises `LocalrunError` for what keeps it from starting."""
     check_access(options, address)
     with _listeners(address) as (listeners, url, path):
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_S)
         try:
-            asyncio.run(_serve(servables, options, listeners, url, path, available, preload, on_ready))
+            with short_turns():
+                asyncio.run(_serve(servables, options, listeners, url, path, available, preload, on_ready))
         except KeyboardInterrupt:
             return  # uvicorn raises the signal again after it has stopped
-        finally:
-            sys.setswitchinterval(before)
 
 
 def check_access(options: ServeOptions, address: Address) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localrun.llama.library import bindings
+from localrun.llama.library import bindings, listen
 
 _BUFFER = re.compile(r"(KV|RS|compute|output|model) buffer size =\s+([\d.]+) MiB")
 _KV_SIZE = re.compile(r"llama_kv_cache: size =\s+([\d.]+) MiB")
@@ -33,6 +33,7 @@ class EngineMemory:
 @contextmanager
 def log_lines() -> Iterator[list[str]]:
     lines: list[str] = []
+    listen()
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

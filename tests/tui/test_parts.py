@@ -19,11 +19,11 @@ from localrun.responder import ReasoningPiece, TextPiece
 from localrun.tui.bridge import Bridge, Ended, Failed, Update
 from localrun.tui.collector import calm
 from localrun.tui.models import LocalModels, _Cancelled, _Watch, fit
-from localrun.tui.turns import short_turns
 from localrun.tui.widgets.answer_markdown import PART_CHARACTERS, block_starts, code_blocks, grown_parts, in_parts
 from localrun.tui.widgets.completion import MAX_SHOWN, command_completions, file_completions
 from localrun.tui.widgets.status_line import Status, status_content
 from localrun.tui.words import day_words, size_words
+from localrun.turns import short_turns
 
 
 def all_updates(bridge: Bridge) -> list[Update]:
@@ -250,4 +250,8 @@ def test_the_interpreters_turns_are_short_only_while_the_screen_is_there() -> No
     before = sys.getswitchinterval()
     with short_turns():
         assert sys.getswitchinterval() < before
+        inner = short_turns()
+        inner.__enter__()
+    assert sys.getswitchinterval() < before  # another one is still there
+    inner.__exit__(None, None, None)
     assert sys.getswitchinterval() == before
