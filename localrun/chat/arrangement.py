@@ -7,7 +7,7 @@ moved is named in its notices.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from localrun.chat.messages import Message, Notice
@@ -28,11 +28,23 @@ class Arrangement:
     typed: bool = False
     """Contents are lists of parts with a type, for templates that know no other form."""
     notices: tuple[Notice, ...] = ()
+    arguments_as_text: bool = False
+    """The arguments of calls are the text of a JSON object, not the object itself."""
+    short_ids: bool = False
+    """The ids of calls are nine letters and digits."""
 
 
 def arrangements(messages: Sequence[Message]) -> Iterator[Arrangement]:
     """The conversation as it is, then with less and less that a template could refuse."""
     given = tuple(messages)
+    yield from _orders(given)
+    if any(message.tool_calls or message.tool_call_id for message in given):
+        for short_ids, as_text in ((True, False), (False, True), (True, True)):
+            for arrangement in _orders(given):
+                yield replace(arrangement, arguments_as_text=as_text, short_ids=short_ids)
+
+
+def _orders(given: tuple[Message, ...]) -> Iterator[Arrangement]:
     yield Arrangement(given)
     yield Arrangement(given, typed=True)
     joined = _join_neighbours(given)

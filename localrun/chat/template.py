@@ -18,7 +18,7 @@ from typing import Any
 
 from localrun.chat.arrangement import Arrangement, arrangements
 from localrun.chat.messages import Message, Notice
-from localrun.chat.provenance import Marks, Span
+from localrun.chat.provenance import Marks, Span, parted
 from localrun.chat.reasoning import ReasoningFormat, detect, switch_variables
 from localrun.chat.telling import Change, Tools, strings, told, told_tools, unchanged
 from localrun.errors import TemplateError
@@ -44,11 +44,8 @@ class Prompt:
     @property
     def segments(self) -> list[tuple[str, bool]]:
         """(text, whether the template wrote it), in order; joined they are `text`."""
-        parts, end = [], 0
-        for start, stop in self.spans or ((0, len(self.text)),):
-            parts += [(self.text[end:start], True), (self.text[start:stop], False)]
-            end = stop
-        return [part for part in [*parts, (self.text[end:], True)] if part[0]]
+        spans = ((0, len(self.text)),) if self.spans is None else self.spans
+        return [(text, not inside) for text, inside in parted(self.text, spans)]
 
 
 class ChatTemplate:
@@ -116,6 +113,7 @@ class ChatTemplate:
         think: bool | None = None,
         tools: Tools | None = None,
         prefill: Message | None = None,
+        markup: Sequence[Span] = (),
         open_reasoning: bool = False,
         disguise: Change | None = None,
     ) -> Prompt:
@@ -123,9 +121,10 @@ class ChatTemplate:
 
         Messages that the template refuses or leaves out are told another way if there is one, with a notice.
         `prefill` is the beginning of the answer (an assistant message, its reasoning included), which the model goes on
-        writing. `think` is told to the template; where it has no switch, an empty thinking block is written for False.
-        `open_reasoning` begins the thinking block that the model would begin by itself (`thinks_by_default`), or that
-        `think` asks for. `disguise` changes every text before the template sees it; then nothing is traced.
+        writing; the ranges `markup` of its content are the template's own text. `think` is told to the template; where
+        it has no switch, an empty thinking block is written for False. `open_reasoning` begins the thinking block that
+        the model would begin by itself (`thinks_by_default`), or that `think` asks for. `disguise` changes every text
+        before the template sees it; then nothing is traced.
         Raises `TemplateError`.
         """
         variables = {"add_generation_prompt": add_generation_prompt, **switch_variables(self.source, think)}
@@ -136,8 +135,8 @@ class ChatTemplate:
             return prompt
         change = disguise or unchanged
         begin = prefill or Message("assistant", "")
-        begin = Message("assistant", change(begin.content), change(begin.reasoning))
-        return self._begin_answer(prompt, think, begin, open_reasoning)
+        parts = [(text if own else change(text), own) for text, own in parted(begin.content, markup)]
+        return self._begin_answer(prompt, think, _Beginning(parts, change(begin.reasoning)), open_reasoning)
 
     def text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
         """Render messages as the template wants them, with its own variables. Raises `TemplateError`."""
@@ -197,7 +196,8 @@ class ChatTemplate:
             try:
                 prompt, missing = self._trace(arrangement, offered, variables, disguise)
             except (TemplateRefusalError, TemplateFailureError) as error:
-                if refused is None or isinstance(error, TemplateRefusalError):
+                told_otherwise = arrangement.arguments_as_text or arrangement.short_ids  # then it may refuse just that
+                if refused is None or (isinstance(error, TemplateRefusalError) and not told_otherwise):
                     refused = error  # what it still refuses when everything else was put right
                 continue
             if not missing:
@@ -216,7 +216,14 @@ class ChatTemplate:
         def render(change: Change) -> str:
             try:
                 told_messages = [
-                    told(message, self._reasoning_key, typed=arrangement.typed, change=change)
+                    told(
+                        message,
+                        self._reasoning_key,
+                        typed=arrangement.typed,
+                        arguments_as_text=arrangement.arguments_as_text,
+                        short_ids=arrangement.short_ids,
+                        change=change,
+                    )
                     for message in arrangement.messages
                 ]
                 offered = told_tools(tools, change)
@@ -229,7 +236,9 @@ class ChatTemplate:
             raise TemplateFailureError(f"the chat template of {self.name} writes a list of parts as it is")
         if disguise is not None:
             return Prompt(plain, None, notices=arrangement.notices), []
-        texts = [told(message, self._reasoning_key) for message in arrangement.messages]
+        texts = [
+            told(message, self._reasoning_key, short_ids=arrangement.short_ids) for message in arrangement.messages
+        ]
         marks = Marks(strings([self.source, plain, texts, tools or ()]))
         try:
             marked = render(marks.around)
@@ -250,7 +259,7 @@ class ChatTemplate:
         except TemplateError:
             return None
 
-    def _begin_answer(self, prompt: Prompt, think: bool | None, prefill: Message, open_reasoning: bool) -> Prompt:
+    def _begin_answer(self, prompt: Prompt, think: bool | None, prefill: _Beginning, open_reasoning: bool) -> Prompt:
         form = self.reasoning
         begun = _Continuation(prompt)
         in_reasoning = form is not None and form.is_open_at_end(prompt.text)
@@ -269,14 +278,16 @@ class ChatTemplate:
                 and not in_reasoning
                 and not self.can_switch_thinking
                 and not form.ends_closed(prompt.text)
+                and not (prefill.has_header and form.answer_header)
             ):
                 begun.add(form.skipping)
             if in_reasoning and (prefill.content or (think is False and not prefill.reasoning)):
-                begun.add(form.closing)
+                begun.add(form.closing.removesuffix(form.answer_header) if prefill.has_header else form.closing)
                 in_reasoning = False
-            elif prefill.content and not form.ends_closed(begun.text):
+            elif prefill.content and not prefill.has_header and not form.ends_closed(begun.text):
                 begun.add(form.answer_header)
-        begun.add(prefill.content, owned=True)
+        for text, own in prefill.content:
+            begun.add(text, owned=not own)
         return begun.prompt(in_reasoning)
 
 
@@ -286,6 +297,20 @@ class TemplateRefusalError(TemplateError):
 
 class TemplateFailureError(TemplateError):
     """The template raised something that it did not mean to."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """The beginning of an answer."""
+
+    content: list[tuple[str, bool]]
+    """(text, whether it is the template's own), in order."""
+    reasoning: str
+
+    @property
+    def has_header(self) -> bool:
+        """The template's own text comes first: it says what kind of output follows."""
+        return bool(self.content) and self.content[0][1]
 
 
 class _Continuation:

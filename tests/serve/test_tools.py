@@ -9,10 +9,10 @@ from typing import Any
 import jsonschema
 import openai
 import pytest
+from localrun.serve.tool_format import BARE, HERMES, CallReader, call_constraint, tool_format
 
 from localrun.chat.template import ChatTemplate
 from localrun.responder import Request
-from localrun.serve.tool_format import BARE, HERMES, CallReader, call_constraint, tool_format
 from tests.serve.conftest import Server
 from tests.serve.scripted_model import TEMPLATE
 

@@ -1,0 +1,104 @@
+"""How a model writes its calls of tools: the texts between names and arguments.
+
+Values only; `tool_probe` finds them by asking a chat template. A call is `head`, name, `mid`, arguments and `tail`.
+Calls that stand together are held by `section` and `end` with `between` in between; where these are empty, each call
+stands for itself. Invariant: every text here is the template's own, so special tokens written in it are meant.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+# They stand for what is known only when a call is written. Private characters: no template has them.
+INDEX, ID, NAME, KEY = "\ue000", "\ue001", "\ue002", "\ue003"
+
+# What is one special token, or is written like one: a text is never cut inside it.
+MARKER = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedArguments:
+    """Arguments that are written one by one, not as a JSON object."""
+
+    key_open: str
+    """What stands before a key."""
+    text_open: str
+    """Between a key and a text, which is written as it is."""
+    text_close: str
+    json_open: str
+    """Between a key and any other value, which is written as JSON."""
+    json_close: str
+    join: str
+    """Between two arguments."""
+    quoted: bool = False
+    """Texts are written in quotes, so as JSON too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolForm:
+    """The form of one chat template."""
+
+    tag: str | None
+    """The text that tells that a call begins; None where nothing tells a call from an answer."""
+    section: str
+    head: str
+    mid: str
+    tail: str
+    between: str = ""
+    end: str = ""
+    joint: str = ""
+    """What ends a text before a call, for models that name the channel of each part of an answer."""
+    several: bool = True
+    """The template shows several calls in one answer."""
+    keyed: KeyedArguments | None = None
+    """None: the arguments are one JSON object."""
+
+    def opening(self, index: int, id_: str, *, first: bool) -> str:
+        """What stands before the name of a call."""
+        return filled((self.section if first else self.between) + self.head, index=index, id_=id_)
+
+    def written_name(self, name: str) -> str:
+        """A name as it stands in a call."""
+        return json.dumps(name, ensure_ascii=False)[1:-1] if self.head.endswith('"') else name
+
+    def after_name(self, index: int, id_: str, name: str) -> str:
+        """What stands between the name and the arguments."""
+        return filled(self.mid, index=index, id_=id_, name=name)
+
+    def ending(self, index: int, id_: str, name: str) -> str:
+        """What ends a call."""
+        return filled(self.tail, index=index, id_=id_, name=name)
+
+
+def filled(text: str, *, index: int = 0, id_: str = "", name: str = "", key: str = "") -> str:
+    """A text of a form with its places filled."""
+    return text.replace(INDEX, str(index)).replace(ID, id_).replace(NAME, name).replace(KEY, key)
+
+
+def first_piece(text: str) -> str:
+    """The beginning of a text, up to the end of its first marker or word."""
+    match = re.match(rf"\s*(?:{MARKER.pattern}|[^\s<\[]+|[<\[])", text)
+    return match.group() if match else text
+
+
+def _object_form(tag: str | None, before: str, after: str, arguments: str) -> ToolForm:
+    return ToolForm(tag, "", before + '{"name": "', f'", "{arguments}": ', "}" + after, between="\n")
+
+
+# Forms that templates ask for in words, without writing a call themselves.
+HERMES = _object_form("<tool_call>", "<tool_call>\n", "\n</tool_call>", "arguments")
+GRANITE = ToolForm("<|tool_call|>", "<|tool_call|>[", '{"name": "', '", "arguments": ', "}", ", ", "]")
+BARE = ToolForm(None, "", '{"name": "', '", "parameters": ', "}", several=False)
+# [name(key="text", key=7)], as Python writes calls: LFM2.
+LFM = ToolForm(
+    "<|tool_call_start|>",
+    "<|tool_call_start|>[",
+    "",
+    "(",
+    ")",
+    ", ",
+    "]",
+    keyed=KeyedArguments("", "=", "", "=", "", ", ", quoted=True),
+)
