@@ -185,9 +185,9 @@ class CallWriter:
             return _written(value)
         if parameter.is_free and not form.quoted:
             ends = tuple(dict.fromkeys(text for text in (after.rstrip(), after.strip()) if text))
-            if parameter.types != {"string"}:
+            if parameter.types != {"string"} or form.cdata:
                 result = yield Step(tags=ends)
-                tell(json.dumps(parameter.read(result.text), ensure_ascii=False))
+                tell(json.dumps(parameter.read(form.read_text(result.text)), ensure_ascii=False))
                 return result.text
             tell('"')
             result = yield Step(tags=ends, show=lambda text: tell(json.dumps(text, ensure_ascii=False)[1:-1]))

@@ -1,8 +1,8 @@
 """How a model writes its calls of tools: the texts between names and arguments.
 
 Values only; `tool_probe` finds them by asking a chat template. A call is `head`, name, `mid`, arguments and `tail`.
-Calls that stand together are held by `section` and `end` with `between` in between; where these are empty, each call
-stands for itself. Invariant: every text here is the template's own, so special tokens written in it are meant.
+Calls that stand together are held by `section` and `end` with `between` in between; without `end` each call stands for
+itself. Invariant: every text here is the template's own, so special tokens written in it are meant.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ class KeyedArguments:
     """Between two arguments."""
     quoted: bool = False
     """Texts are written in quotes, so as JSON too."""
+    cdata: bool = False
+    """A text may stand in a CDATA section, as in XML."""
+
+    def read_text(self, written: str) -> str:
+        """The text that was written."""
+        if self.cdata and (match := re.fullmatch(r"\s*<!\[CDATA\[(.*)\]\]>\s*", written, re.DOTALL)):
+            return match[1]
+        return written
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,8 @@ class ToolForm:
 
     def opening(self, index: int, id_: str, *, first: bool) -> str:
         """What stands before the name of a call."""
-        return filled((self.section if first else self.between) + self.head, index=index, id_=id_)
+        before = self.section if first else self.between if self.end else ""
+        return filled(before + self.head, index=index, id_=id_)
 
     def written_name(self, name: str) -> str:
         """A name as it stands in a call."""

@@ -34,6 +34,7 @@ from localrun.serve.tool_form import (
 _FIRST, _SECOND = "zq_first_tool", "zq_second_tool"
 _TEXT_KEY, _NUMBER_KEY, _TEXT, _OTHER_TEXT, _NUMBER = "zqa_key", "zqb_key", "Zqtext", "Zqother", 70417
 _IDS = ("zq9call01", "zq9call02")  # Mistral's templates want nine letters and digits
+_MARKED_TEXT = "<Zq&>"
 _ASKED, _ANSWERED = "Zqask.", "Zqanswer."
 _ONE = {_TEXT_KEY: _TEXT, _NUMBER_KEY: _NUMBER}
 _TWO = {_TEXT_KEY: _OTHER_TEXT}
@@ -167,9 +168,8 @@ def _form(added: str, probe: _Probe) -> ToolForm:
     section, after_one = before[: len(before) - len(head)], calls[0].rest[: len(calls[0].rest) - len(head)]
     tail = _common_beginning(after_one, last)
     between, last = after_one[len(tail) :], last[len(tail) :]
-    if not section.strip():
-        section, head, end = "", section + head, ""
-    else:  # as much of the end as tells it from another call
+    end = ""
+    if section.strip():  # as much of the end as tells it from another call
         shared = _common_beginning(last, between + head)
         end = shared + first_piece(last[len(shared) :])
     return ToolForm(None, section, head, mid, tail, between, end, keyed=keyed)
@@ -231,6 +231,7 @@ def _one_by_one(first: str, second: str, probe: _Probe) -> tuple[KeyedArguments,
     if text_open[-1:] in ("'", '"') and text_close[:1] == text_open[-1]:
         form = replace(form, text_open=json_open, text_close=json_close, quoted=True)
     _check_types(probe, form)
+    form = replace(form, cdata=f"<![CDATA[{_MARKED_TEXT}]]>" in (probe.calls({_TEXT_KEY: _MARKED_TEXT}) or ""))
     n_key = len(key_open)
     calls = (
         _Call(mid[: len(mid) - n_key], after_number[len(json_close) :]),

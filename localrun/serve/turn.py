@@ -108,21 +108,21 @@ class Turn:
             return
         writer = CallWriter(form, tools.callable_, self._said, self._tell)
         id_ = new_id()
-        self._said.form(form.opening(0, short_id(id_), first=True))
+        self._open(form.opening(0, short_id(id_), first=True))
         while True:
             yield from writer.call(self._n_calls, id_)
             self._n_calls += 1
             if tools.forced or not tools.parallel or not form.several or self._left == 0:
                 return
             id_ = new_id()
-            opening = form.opening(self._n_calls, short_id(id_), first=not form.section)
-            if form.section:
+            opening = form.opening(self._n_calls, short_id(id_), first=False)
+            if form.end:
                 goes_on = yield from choice({opening: True, form.end: False})
             else:
                 goes_on = yield from self._text(form)
             if not goes_on:
                 return
-            self._said.form(opening)
+            self._open(opening)
 
     def _text(self, form: ToolForm) -> Generator[Step, Result, bool]:
         """Ask for text; returns whether it ended because a call begins."""
@@ -134,6 +134,10 @@ class Turn:
         if result.text.strip():
             self._said.form(form.joint)
         return True
+
+    def _open(self, opening: str) -> None:
+        """Begin a call. White space before it is the model's own, where it wrote any."""
+        self._said.form(opening.lstrip() if self._said.text[-1:].isspace() else opening)
 
     def _tell_text(self, text: str) -> None:
         if self._n_calls and not text.strip():
