@@ -77,6 +77,14 @@ def strings(value: object) -> Iterator[str]:
             yield from strings(item)
 
 
+def texts_of(call: ToolCall) -> list[str]:
+    """The texts of a call that a template may be told."""
+    try:
+        return [call.name, call.arguments, *strings(json.loads(call.arguments))]
+    except (ValueError, RecursionError):
+        return [call.name, call.arguments]
+
+
 def _told_function(call: ToolCall, as_text: bool, change: Change) -> dict[str, Any]:
     """A call with its arguments as an object, where they are one and shall be."""
     arguments: Any = call.arguments

@@ -20,10 +20,12 @@ from localrun.chat.arrangement import Arrangement, arrangements
 from localrun.chat.messages import Message, Notice
 from localrun.chat.provenance import Marks, Span, parted
 from localrun.chat.reasoning import ReasoningFormat, detect, switch_variables
-from localrun.chat.telling import Change, Tools, strings, told, told_tools, unchanged
+from localrun.chat.telling import Change, Tools, strings, texts_of, told, told_tools, unchanged
 from localrun.errors import TemplateError
 
 THINK_IGNORED = Notice("think_ignored", "the model's chat template knows no reasoning: asking for it changes nothing")
+
+CALLS_DROPPED = Notice("calls_dropped", "the model's chat template leaves out calls of tools in earlier answers")
 
 _MAX_SOURCE = 1 << 20  # characters; the largest of 70 known templates has 17 thousand
 _TYPED_PART = re.compile(r"""['"]type['"]: ['"]text['"]""")
@@ -202,7 +204,7 @@ class ChatTemplate:
                 continue
             if not missing:
                 return prompt
-            incomplete = incomplete or _with_missing(prompt, missing)
+            incomplete = incomplete or replace(prompt, notices=(*prompt.notices, *missing))
         if incomplete is not None:
             return incomplete
         assert refused is not None
@@ -210,8 +212,8 @@ class ChatTemplate:
 
     def _trace(
         self, arrangement: Arrangement, tools: Tools | None, variables: Mapping[str, Any], disguise: Change | None
-    ) -> tuple[Prompt, list[Message]]:
-        """Render with and without marks: the prompt, and the messages whose text is nowhere in it."""
+    ) -> tuple[Prompt, list[Notice]]:
+        """Render with and without marks: the prompt, and what the template has left out."""
 
         def render(change: Change) -> str:
             try:
@@ -244,8 +246,7 @@ class ChatTemplate:
             marked = render(marks.around)
         except (TemplateRefusalError, TemplateFailureError):
             return Prompt(plain, None, notices=arrangement.notices), []
-        unseen = marks.missing(marked)
-        missing = [m for m in arrangement.messages if m.content in unseen and m.content.strip() not in plain]
+        missing = _left_out(arrangement.messages, marks.missing(marked), plain)
         return Prompt(plain, marks.locate(marked, plain), notices=arrangement.notices), missing
 
     def _probe(self, messages: Sequence[Mapping[str, Any]], generate: bool, variables: Mapping[str, Any]) -> str | None:
@@ -330,10 +331,15 @@ class _Continuation:
         return Prompt(self.text, self._spans, in_reasoning, self._prompt.notices)
 
 
-def _with_missing(prompt: Prompt, missing: list[Message]) -> Prompt:
-    roles = sorted({message.role for message in missing})
-    notice = Notice("message_dropped", f"the model's chat template leaves out a message of role {' and '.join(roles)}")
-    return Prompt(prompt.text, prompt.spans, notices=(*prompt.notices, notice))
+def _left_out(messages: Sequence[Message], unseen: set[str], plain: str) -> list[Notice]:
+    """What is nowhere in the prompt: messages whose text is not, and calls of which some text is not."""
+    notices = []
+    if roles := sorted({m.role for m in messages if m.content in unseen and m.content.strip() not in plain}):
+        text = f"the model's chat template leaves out a message of role {' and '.join(roles)}"
+        notices.append(Notice("message_dropped", text))
+    if any(not unseen.isdisjoint(texts_of(call)) for m in messages for call in m.tool_calls):
+        notices.append(CALLS_DROPPED)
+    return notices
 
 
 def _one_line(error: BaseException) -> str:

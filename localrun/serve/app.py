@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -80,6 +80,9 @@ class Service:
                     400, f"{loaded.servable.name} is an embedding model: it generates no text", param="model"
                 )
             form = self._tool_form(ask, loaded)
+            if form is not None:
+                requests = tuple(replace(r, messages=form.history(r.messages)) for r in ask.requests)
+                ask = replace(ask, requests=requests)
             n = len(ask.requests)
             self._admit(loaded, n)
             self._count(loaded, n)

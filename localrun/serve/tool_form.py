@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from localrun.chat.messages import Message, ToolCall
 
 # They stand for what is known only when a call is written. Private characters: no template has them.
 INDEX, ID, NAME, KEY = "\ue000", "\ue001", "\ue002", "\ue003"
@@ -62,6 +65,8 @@ class ToolForm:
     """The template shows several calls in one answer."""
     keyed: KeyedArguments | None = None
     """None: the arguments are one JSON object."""
+    silent: bool = False
+    """The template asks for calls, but does not write those of earlier answers."""
 
     def opening(self, index: int, id_: str, *, first: bool) -> str:
         """What stands before the name of a call."""
@@ -80,6 +85,35 @@ class ToolForm:
         """What ends a call."""
         return filled(self.tail, index=index, id_=id_, name=name)
 
+    def history(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """The messages with earlier calls as a part of their text, where the template would leave them out."""
+        return tuple(
+            replace(message, content=message.content + self._written(message.tool_calls), tool_calls=())
+            if self.silent and message.tool_calls
+            else message
+            for message in messages
+        )
+
+    def _written(self, calls: Sequence[ToolCall]) -> str:
+        parts = []
+        for i, call in enumerate(calls):
+            parts += [self.opening(i, call.id, first=i == 0), self.written_name(call.name)]
+            parts += [self.after_name(i, call.id, call.name), self._written_arguments(call.arguments)]
+            parts += [self.ending(i, call.id, call.name)]
+        return "".join([*parts, self.end])
+
+    def _written_arguments(self, text: str) -> str:
+        if (form := self.keyed) is None:
+            return text
+        try:
+            items = json.loads(text).items()
+        except (ValueError, RecursionError, AttributeError):
+            return text
+        return form.join.join(
+            f"{form.key_open}{key}{form.json_open}{json.dumps(value, ensure_ascii=False)}{form.json_close}"
+            for key, value in items
+        )
+
 
 def filled(text: str, *, index: int = 0, id_: str = "", name: str = "", key: str = "") -> str:
     """A text of a form with its places filled."""
@@ -93,13 +127,13 @@ def first_piece(text: str) -> str:
 
 
 def _object_form(tag: str | None, before: str, after: str, arguments: str) -> ToolForm:
-    return ToolForm(tag, "", before + '{"name": "', f'", "{arguments}": ', "}" + after, between="\n")
+    return ToolForm(tag, "", before + '{"name": "', f'", "{arguments}": ', "}" + after, between="\n", silent=True)
 
 
 # Forms that templates ask for in words, without writing a call themselves.
 HERMES = _object_form("<tool_call>", "<tool_call>\n", "\n</tool_call>", "arguments")
-GRANITE = ToolForm("<|tool_call|>", "<|tool_call|>[", '{"name": "', '", "arguments": ', "}", ", ", "]")
-BARE = ToolForm(None, "", '{"name": "', '", "parameters": ', "}", several=False)
+GRANITE = ToolForm("<|tool_call|>", "<|tool_call|>[", '{"name": "', '", "arguments": ', "}", ", ", "]", silent=True)
+BARE = ToolForm(None, "", '{"name": "', '", "parameters": ', "}", several=False, silent=True)
 # [name(key="text", key=7)], as Python writes calls: LFM2.
 LFM = ToolForm(
     "<|tool_call_start|>",
@@ -108,6 +142,7 @@ LFM = ToolForm(
     "(",
     ")",
     ", ",
-    "]",
+    "]<|tool_call_end|>",
+    silent=True,
     keyed=KeyedArguments("", "=", "", "=", "", ", ", quoted=True),
 )

@@ -249,9 +249,26 @@ def test_ids_of_calls_are_shortened_where_the_template_wants_it() -> None:
 
 
 def test_a_refusal_is_told_in_the_words_for_calls_as_they_were_given() -> None:
-    twice = Message("assistant", "", tool_calls=(WEATHER, WEATHER))
-    with pytest.raises(TemplateError, match="only supports single tool-calls"):
-        known("meta-llama-Llama-3.1-8B-Instruct").render([*HELLO, twice])
+    source = "{% for m in messages if m.tool_calls %}{{ raise_exception(m.tool_calls[0].id) }}{% endfor %}"
+    with pytest.raises(TemplateError, match=WEATHER.id):
+        ChatTemplate(source).render(CALLED)
+
+
+@pytest.mark.parametrize("name", ["meta-llama-Llama-3.1-8B-Instruct", "openai-gpt-oss-120b", "GigaChat3.1-10B-A1.8B"])
+def test_several_calls_are_told_one_by_one_where_the_template_writes_one(name: str) -> None:
+    other = ToolCall("call_2", "time", '{"zone": "CET"}')
+    calls = Message("assistant", "", tool_calls=(WEATHER, other))
+    answers = [Message("tool", "Noon", tool_call_id="call_2"), Message("tool", "Sunny", tool_call_id=WEATHER.id)]
+    tools = [{"type": "function", "function": {"name": name, "description": "d"}} for name in ("weather", "time")]
+    prompt = known(name).render([*HELLO, calls, *answers], tools=tools)
+    places = [prompt.text.index(text) for text in ("Rome", "Sunny", "CET", "Noon")]
+    assert places == sorted(places)
+    assert prompt.notices == ()
+
+
+def test_calls_that_are_left_out_are_reported() -> None:
+    tools = [{"type": "function", "function": {"name": "weather", "description": "d"}}]
+    assert codes(known("LFM2-8B-A1B").render(CALLED, tools=tools)) == ["calls_dropped"]
 
 
 @pytest.mark.parametrize(

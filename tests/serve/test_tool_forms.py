@@ -224,3 +224,46 @@ def test_calls_are_asked_for_as_the_template_writes_them(
     request = Request(GenerationParams(), messages=(Message("user", "Zq?"),), tools=TOOLS)
     turn = Turn(request, Tools(TOOLS, choice, parallel=True), form)
     assert calls_in(told_by(turn, model)) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CohereForAI-c4ai-command-r-plus-tool_use",
+        "GLM-4.6",
+        "GLM-4.7-Flash",
+        "MiniMax-M2",
+        "Qwen-Qwen3-0.6B",
+        "Qwen3-Coder",
+        "deepseek-ai-DeepSeek-V3.2",
+        "mistralai-Ministral-3-14B-Reasoning-2512",
+        "moonshotai-Kimi-K2",
+        "openai-gpt-oss-120b",
+    ],
+)
+def test_a_call_after_text_stands_as_the_template_writes_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    form, content = tool_form(template(name)), "Zq says."
+    ids = itertools.cycle(IDS)
+    monkeypatch.setattr("localrun.serve.turn.new_id", lambda: next(ids))
+    text = written(name, form, CALLS[:1], content)
+    between = text[len(content) : text.index(form.opening(0, IDS[0][-9:], first=True).strip())]
+    if not form.joint:  # then it is white space, which the model writes
+        assert not between.strip()
+        content += between
+    turn = Turn(Request(GenerationParams(), tools=TOOLS), Tools(TOOLS, "auto", parallel=False), form)
+    told = told_by(turn, Copyist(text, content))
+    assert calls_in(told) == list(CALLS[:1])
+    assert "".join(item.text for item in told if isinstance(item, TextPiece)) == content
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_earlier_calls_are_written_for_a_template_that_does_not(name: str) -> None:
+    form = tool_form(template(name))
+    given = tuple(ToolCall(id_, called, json.dumps(a)) for id_, (called, a) in zip(IDS, CALLS, strict=True))
+    messages = form.history((Message("user", "Zq?"), Message("assistant", "Well. ", tool_calls=given)))
+    text = template(name).render(messages, tools=TOOLS).text
+    if form.keyed:
+        expected = '<|tool_call_start|>[weather(city="Zürich \\"{}\\" <end>", days=12345, unit="metric"), weather_now('
+    else:
+        expected = '<|tool_call|>[{"name": "weather", "arguments": {"city": "Z\\u00fcrich'
+    assert f"Well. {expected}" in text
