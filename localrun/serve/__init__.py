@@ -6,7 +6,7 @@ fields        JSON → checked values                …_fields      messages, t
 answering     one response on its way; clients that go away
 turn          one choice, step by step             calling       the steps of one tool call
 tool_form     how models write calls               tool_probe    that form, found by asking a chat template
-tool_arguments  what may be written for each parameter
+tool_arguments  what may be written for each parameter      marked_text  where a template's texts may be cut
 relay         the engine's thread → the loop       pool          models loaded on demand, unloaded when room is needed
 shapes        answers in OpenAI's JSON             failures      errors in OpenAI's words
 embeddings    texts → vectors

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 
 from localrun.params import ConstraintSpec
 from localrun.responder import Result
+from localrun.serve.marked_text import first_piece
 from localrun.serve.tool_arguments import Parameter, parameters_of
-from localrun.serve.tool_form import KeyedArguments, ToolForm, filled, first_piece
+from localrun.serve.tool_form import KeyedArguments, ToolForm, filled
 
 T = TypeVar("T")
 

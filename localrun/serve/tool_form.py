@@ -13,12 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from localrun.chat.messages import Message, ToolCall
+from localrun.serve.marked_text import INDEX
 
 # They stand for what is known only when a call is written. Private characters: no template has them.
-INDEX, ID, NAME, KEY = "\ue000", "\ue001", "\ue002", "\ue003"
-
-# What is one special token, or is written like one: a text is never cut inside it.
-MARKER = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
+ID, NAME, KEY = "\ue001", "\ue002", "\ue003"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +116,6 @@ class ToolForm:
 def filled(text: str, *, index: int = 0, id_: str = "", name: str = "", key: str = "") -> str:
     """A text of a form with its places filled."""
     return text.replace(INDEX, str(index)).replace(ID, id_).replace(NAME, name).replace(KEY, key)
-
-
-def first_piece(text: str) -> str:
-    """The beginning of a text, up to the end of its first marker or word."""
-    match = re.match(rf"\s*(?:{MARKER.pattern}|[^\s<\[]+|[<\[])", text)
-    return match.group() if match else text
 
 
 def _object_form(tag: str | None, before: str, after: str, arguments: str) -> ToolForm:

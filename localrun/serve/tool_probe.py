@@ -15,21 +15,16 @@ from typing import Any, Protocol
 
 from localrun.chat.reasoning import ReasoningFormat
 from localrun.errors import TemplateError
-from localrun.serve.tool_form import (
-    BARE,
-    GRANITE,
-    HERMES,
-    ID,
-    INDEX,
-    KEY,
-    LFM,
+from localrun.serve.marked_text import (
     MARKER,
-    NAME,
-    KeyedArguments,
-    ToolForm,
-    filled,
+    before_marker,
+    common_beginning,
+    common_end,
     first_piece,
+    n_common,
+    numbered,
 )
+from localrun.serve.tool_form import BARE, GRANITE, HERMES, ID, KEY, LFM, NAME, KeyedArguments, ToolForm, filled
 
 _FIRST, _SECOND = "zq_first_tool", "zq_second_tool"
 _TEXT_KEY, _NUMBER_KEY, _TEXT, _OTHER_TEXT, _NUMBER = "zqa_key", "zqb_key", "Zqtext", "Zqother", 70417
@@ -133,10 +128,10 @@ def _told_in_words(source: str) -> ToolForm | None:
 
 def _added(turn: str, asked: str) -> str:
     """What a turn adds to the prompt that asks for it."""
-    start = _common(turn, asked)
+    start = n_common(turn, asked)
     if start == len(asked):
         return turn[start:]
-    added = turn[_before_marker(turn, start) :]
+    added = turn[before_marker(turn, start) :]
     overlap = next((n for n in range(min(len(added), len(asked)), 0, -1) if asked.endswith(added[:n])), 0)
     return added[overlap:]
 
@@ -160,19 +155,31 @@ def _form(added: str, probe: _Probe) -> ToolForm:
     keyed = None
     if calls is None:
         keyed, calls = _one_by_one(first, second, probe)
-    mid = _numbered(calls[0].mid.replace(_FIRST, NAME), calls[1].mid.replace(_SECOND, NAME))
+    mid = numbered(calls[0].mid.replace(_FIRST, NAME), calls[1].mid.replace(_SECOND, NAME))
     if mid is None:
         raise NoToolFormError("it writes its second call differently from its first")
     last = calls[1].rest
-    head = _common_end(before, calls[0].rest)
+    head = common_end(before, calls[0].rest)
     section, after_one = before[: len(before) - len(head)], calls[0].rest[: len(calls[0].rest) - len(head)]
-    tail = _common_beginning(after_one, last)
+    tail = common_beginning(after_one, last)
     between, last = after_one[len(tail) :], last[len(tail) :]
     end = ""
     if section.strip():  # as much of the end as tells it from another call
-        shared = _common_beginning(last, between + head)
+        shared = common_beginning(last, between + head)
         end = shared + first_piece(last[len(shared) :])
-    return ToolForm(None, section, head, mid, tail, between, end, keyed=keyed)
+    form = ToolForm(None, section, head, mid, tail, between, end, keyed=keyed)
+    _check_whole(form, added, calls)
+    return form
+
+
+def _check_whole(form: ToolForm, added: str, calls: tuple[_Call, _Call]) -> None:
+    """What was taken apart, put together again, is what the template wrote."""
+    text = ""
+    for i, (name, call) in enumerate(zip((_FIRST, _SECOND), calls, strict=True)):
+        opening = filled((form.between if i else form.section) + form.head, index=i, id_=ID)
+        text += opening + name + form.after_name(i, ID, name) + call.written + form.ending(i, ID, name)
+    if not added.startswith(text):
+        raise NoToolFormError("it writes calls in a way that is not known here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +187,8 @@ class _Call:
     """What was found behind a name."""
 
     mid: str
+    written: str
+    """The arguments."""
     rest: str
     """What follows the arguments."""
 
@@ -206,7 +215,7 @@ def _object(text: str, arguments: Mapping[str, Any]) -> _Call | None:
         except ValueError:
             continue
         if found == arguments:
-            return _Call(text[: match.start()], text[end:])
+            return _Call(text[: match.start()], text[match.start() : end], text[end:])
     return None
 
 
@@ -219,9 +228,9 @@ def _one_by_one(first: str, second: str, probe: _Probe) -> tuple[KeyedArguments,
     mid, text_open, inside, json_open, after_number = one
     after_text = two[2].replace(_TEXT_KEY, KEY)
     inside, after_number = inside.replace(_TEXT_KEY, KEY), after_number.replace(_NUMBER_KEY, KEY)
-    text_close = _common_beginning(inside, after_text)
+    text_close = common_beginning(inside, after_text)
     inside, rest = inside[len(text_close) :], after_text[len(text_close) :]
-    key_open = _common_end(mid, inside)
+    key_open = common_end(mid, inside)
     json_close = text_close
     if not after_number.startswith(text_close):
         json_close = after_number[: after_number.find(rest[:1])]
@@ -232,12 +241,14 @@ def _one_by_one(first: str, second: str, probe: _Probe) -> tuple[KeyedArguments,
         form = replace(form, text_open=json_open, text_close=json_close, quoted=True)
     _check_types(probe, form)
     form = replace(form, cdata=f"<![CDATA[{_MARKED_TEXT}]]>" in (probe.calls({_TEXT_KEY: _MARKED_TEXT}) or ""))
-    n_key = len(key_open)
-    calls = (
-        _Call(mid[: len(mid) - n_key], after_number[len(json_close) :]),
-        _Call(two[0][: len(two[0]) - n_key], rest),
+    texts = [
+        filled(f"{key_open}{_TEXT_KEY}{text_open}{text}{text_close}", key=_TEXT_KEY) for text in (_TEXT, _OTHER_TEXT)
+    ]
+    number = filled(f"{form.join}{key_open}{_NUMBER_KEY}{json_open}{_NUMBER}{json_close}", key=_NUMBER_KEY)
+    return form, (
+        _Call(mid[: len(mid) - len(key_open)], texts[0] + number, after_number[len(json_close) :]),
+        _Call(two[0][: len(two[0]) - len(key_open)], texts[1], rest),
     )
-    return form, calls
 
 
 def _split(text: str, *parts: str) -> list[str] | None:
@@ -279,39 +290,3 @@ def _with_tag(form: ToolForm, probe: _Probe) -> ToolForm:
     ends = [match.end() for match in MARKER.finditer(opening)]
     tag = next((opening[:end] for end in [*ends, len(opening)] if end and opening[:end] not in plain), None)
     return replace(form, tag=tag)
-
-
-# Cutting texts
-
-
-def _numbered(one: str, two: str) -> str | None:
-    """What two calls have in common, with a place for their number; None if they differ in more."""
-    if len(one) != len(two) or any(a != b and (a, b) != ("0", "1") for a, b in zip(one, two, strict=True)):
-        return None
-    return "".join(a if a == b else INDEX for a, b in zip(one, two, strict=True))
-
-
-def _common_end(one: str, two: str) -> str:
-    """The longest end that both have, with a place for the number of a call, and no half of a marker at its start."""
-    n = 0
-    while n < min(len(one), len(two)) and _numbered(one[len(one) - n - 1 :], two[len(two) - n - 1 :]) is not None:
-        n += 1
-    start = len(one) - n
-    start = next((m.end() for m in MARKER.finditer(one) if m.start() < start < m.end()), start)
-    n = len(one) - start
-    return _numbered(one[start:], two[len(two) - n :]) or ""
-
-
-def _common_beginning(one: str, two: str) -> str:
-    """The longest beginning that both have, with no half of a marker at its end."""
-    n = _common(one, two)
-    return one[: min(_before_marker(one, n), _before_marker(two, n))]
-
-
-def _before_marker(text: str, position: int) -> int:
-    """The position, or the beginning of the marker that it lies in."""
-    return next((m.start() for m in MARKER.finditer(text) if m.start() < position < m.end()), position)
-
-
-def _common(one: str, two: str) -> int:
-    return next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
