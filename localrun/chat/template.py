@@ -12,14 +12,15 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from localrun.chat.arrangement import Arrangement, arrangements
 from localrun.chat.messages import Message, Notice
-from localrun.chat.provenance import Marks, Span, parted
+from localrun.chat.provenance import Marks, Span
 from localrun.chat.reasoning import ReasoningFormat, detect, switch_variables
+from localrun.chat.rendered import Beginning, Continuation, Prompt
 from localrun.chat.telling import Change, Tools, strings, texts_of, told, told_tools, unchanged
 from localrun.errors import TemplateError
 
@@ -30,24 +31,6 @@ CALLS_DROPPED = Notice("calls_dropped", "the model's chat template leaves out ca
 _MAX_SOURCE = 1 << 20  # characters; the largest of 70 known templates has 17 thousand
 _TYPED_PART = re.compile(r"""['"]type['"]: ['"]text['"]""")
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "thought")
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """Rendered text, and what is known about it."""
-
-    text: str
-    spans: tuple[Span, ...] | None
-    """Half-open ranges of `text` that came from messages; None where they could not be traced."""
-    in_reasoning: bool = False
-    """The prompt ends inside a thinking block: the model's output begins with reasoning."""
-    notices: tuple[Notice, ...] = ()
-
-    @property
-    def segments(self) -> list[tuple[str, bool]]:
-        """(text, whether the template wrote it), in order; joined they are `text`."""
-        spans = ((0, len(self.text)),) if self.spans is None else self.spans
-        return [(text, not inside) for text, inside in parted(self.text, spans)]
 
 
 class ChatTemplate:
@@ -136,9 +119,8 @@ class ChatTemplate:
         if not add_generation_prompt:
             return prompt
         change = disguise or unchanged
-        begin = prefill or Message("assistant", "")
-        parts = [(text if own else change(text), own) for text, own in parted(begin.content, markup)]
-        return self._begin_answer(prompt, think, _Beginning(parts, change(begin.reasoning)), open_reasoning)
+        begin = Beginning.of(prefill or Message("assistant", ""), markup, change)
+        return self._begin_answer(prompt, think, begin, open_reasoning)
 
     def text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
         """Render messages as the template wants them, with its own variables. Raises `TemplateError`."""
@@ -260,9 +242,9 @@ class ChatTemplate:
         except TemplateError:
             return None
 
-    def _begin_answer(self, prompt: Prompt, think: bool | None, prefill: _Beginning, open_reasoning: bool) -> Prompt:
+    def _begin_answer(self, prompt: Prompt, think: bool | None, prefill: Beginning, open_reasoning: bool) -> Prompt:
         form = self.reasoning
-        begun = _Continuation(prompt)
+        begun = Continuation(prompt)
         in_reasoning = form is not None and form.is_open_at_end(prompt.text)
         if form is not None:
             opens = (
@@ -298,37 +280,6 @@ class TemplateRefusalError(TemplateError):
 
 class TemplateFailureError(TemplateError):
     """The template raised something that it did not mean to."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Beginning:
-    """The beginning of an answer."""
-
-    content: list[tuple[str, bool]]
-    """(text, whether it is the template's own), in order."""
-    reasoning: str
-
-    @property
-    def has_header(self) -> bool:
-        """The template's own text comes first: it says what kind of output follows."""
-        return bool(self.content) and self.content[0][1]
-
-
-class _Continuation:
-    """A prompt that grows at its end."""
-
-    def __init__(self, prompt: Prompt) -> None:
-        self._prompt = prompt
-        self.text = prompt.text
-        self._spans = prompt.spans
-
-    def add(self, text: str, *, owned: bool = False) -> None:
-        if owned and text and self._spans is not None:
-            self._spans = (*self._spans, (len(self.text), len(self.text) + len(text)))
-        self.text += text
-
-    def prompt(self, in_reasoning: bool) -> Prompt:
-        return Prompt(self.text, self._spans, in_reasoning, self._prompt.notices)
 
 
 def _left_out(messages: Sequence[Message], unseen: set[str], plain: str) -> list[Notice]:

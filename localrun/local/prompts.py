@@ -19,7 +19,8 @@ from localrun.responder import Request, Warning_
 
 if TYPE_CHECKING:
     from localrun.chat.prompt import PromptEncoder
-    from localrun.chat.template import ChatTemplate, Prompt
+    from localrun.chat.rendered import Prompt
+from localrun.chat.template import ChatTemplate
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from localrun.chat.messages import Message, ToolCall
-from localrun.chat.template import ChatTemplate, Prompt
+from localrun.chat.rendered import Prompt
+from localrun.chat.template import ChatTemplate
 from localrun.errors import TemplateError
 from tests.sdist import template_file
 
