@@ -267,3 +267,21 @@ def test_earlier_calls_are_written_for_a_template_that_does_not(name: str) -> No
     else:
         expected = '<|tool_call|>[{"name": "weather", "arguments": {"city": "Z\\u00fcrich'
     assert f"Well. {expected}" in text
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        ("<call>{{ c.function.name }}:{{ loop.index * 9 }}{{ c.function.arguments | tojson }}</call>", "differently"),
+        ("<call>{{ c.function.name }}({{ c.function.arguments.values() | join(' ') }})</call>", "arguments in a way"),
+        ("<call>{{ c.function.name | upper }} {{ c.function.arguments | tojson }}</call>", "writes no calls"),
+    ],
+)
+def test_a_form_is_not_guessed(call: str, reason: str) -> None:
+    source = (
+        "{{ tools | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}" + call + "{% endfor %}<end>{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    with pytest.raises(NoToolFormError, match=reason):
+        tool_form(ChatTemplate(source))
