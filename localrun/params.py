@@ -146,6 +146,15 @@ class ConstraintSpec:
     """JSON Schema only: indented instead of compact."""
     close: bool = True
     """JSON Schema only: spend the last tokens of the budget on closing the value."""
+    special: bool = False
+    """Choice only: special tokens written in the strings are meant, where the vocabulary has them."""
+    followers: tuple[str, ...] = ()
+    """JSON Schema only: texts like those, of which one follows the value and shows its end."""
+
+    @property
+    def names_special(self) -> bool:
+        """Special tokens may be a part of the output."""
+        return self.special or bool(self.followers)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(ConstraintKind):

@@ -32,6 +32,12 @@ class Request:
     """Whether a constraint holds for the prefill and what follows together; else only for what follows."""
     prefill_reasoning: str = ""
     """Reasoning that came before `prefill`."""
+    prefill_markup: tuple[tuple[int, int], ...] = ()
+    """Half-open ranges of `prefill` that are the chat template's own text: special tokens are meant there."""
+    tags: tuple[str, ...] = ()
+    """Texts that end the answer like stop strings, but are looked for in special tokens too."""
+    verbatim: bool = False
+    """What follows `prefill` is a part of something that was begun there: nothing in it is reasoning."""
     tools: tuple[Mapping[str, Any], ...] = ()
     """What the model is told it may call, as the template wants it (OpenAI's form)."""
 

@@ -7,8 +7,8 @@ moved is named in its notices.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile
 
 from localrun.chat.messages import Message, Notice
 
@@ -28,11 +28,23 @@ class Arrangement:
     typed: bool = False
     """Contents are lists of parts with a type, for templates that know no other form."""
     notices: tuple[Notice, ...] = ()
+    arguments_as_text: bool = False
+    """The arguments of calls are the text of a JSON object, not the object itself."""
+    short_ids: bool = False
+    """The ids of calls are nine letters and digits."""
 
 
 def arrangements(messages: Sequence[Message]) -> Iterator[Arrangement]:
     """The conversation as it is, then with less and less that a template could refuse."""
     given = tuple(messages)
+    yield from _orders(given)
+    if any(message.tool_calls or message.tool_call_id for message in given):
+        for short_ids, as_text in ((True, False), (False, True), (True, True)):
+            for arrangement in _orders(given):
+                yield replace(arrangement, arguments_as_text=as_text, short_ids=short_ids)
+
+
+def _orders(given: tuple[Message, ...]) -> Iterator[Arrangement]:
     yield Arrangement(given)
     yield Arrangement(given, typed=True)
     joined = _join_neighbours(given)
@@ -44,6 +56,8 @@ def arrangements(messages: Sequence[Message]) -> Iterator[Arrangement]:
         both = _join_neighbours(moved)
         if both != moved:
             yield Arrangement(both, notices=(SYSTEM_MERGED, TURNS_MERGED))
+    if any(len(message.tool_calls) > 1 for message in given):
+        yield Arrangement(_one_call_each(given))
 
 
 def _join_neighbours(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -75,6 +89,23 @@ def _move_system_text(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     if waiting:
         moved.append(Message("user", waiting))
     return tuple(moved)
+
+
+def _one_call_each(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Every call in a turn of its own, with the answer to it behind it."""
+    split: list[Message] = []
+    left = list(messages)
+    while left:
+        message = left.pop(0)
+        for call in message.tool_calls[:-1]:
+            split.append(replace(message, tool_calls=(call,)))
+            message = replace(message, content="", reasoning="", tool_calls=message.tool_calls[1:])
+            answers = takewhile(lambda following: following.role == "tool", left)
+            if answer := next((answer for answer in answers if answer.tool_call_id == call.id), None):
+                split.append(answer)
+                left.remove(answer)
+        split.append(message)
+    return tuple(split)
 
 
 def _calls(message: Message) -> bool:

@@ -23,7 +23,8 @@ from typing import Any, Protocol
 from localrun.chat.messages import Message, Notice
 from localrun.chat.provenance import Marks, Span, unescaped
 from localrun.chat.reasoning import ReasoningFormat, from_vocabulary
-from localrun.chat.template import ChatTemplate, Prompt
+from localrun.chat.rendered import Prompt
+from localrun.chat.template import ChatTemplate
 from localrun.errors import InputError, TemplateError
 
 MARKED_TEXT = Notice(

@@ -10,7 +10,7 @@ vocabulary. Invariant: a traced span never holds a character that the template w
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from itertools import chain
 
 from localrun.errors import TemplateError
@@ -87,6 +87,19 @@ class Marks:
             else:
                 return None
         return None if awaited else tuple(spans)
+
+
+def parted(text: str, spans: Iterable[Span]) -> Iterator[tuple[str, bool]]:
+    """The parts of a text that are not empty, in order, each with whether it lies in one of the spans."""
+    end = 0
+    for start, stop in spans:
+        if start > end:
+            yield text[end:start], False
+        if stop > start:
+            yield text[start:stop], True
+        end = stop
+    if end < len(text):
+        yield text[end:], False
 
 
 def unescaped(text: str, among: Container[str]) -> str:

@@ -172,6 +172,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             for value in values:
                 if isinstance(value, str | list | tuple | dict) and name not in _FILTERS_THAT_LOOK:
                     meter.spend(len(value) // 64 if isinstance(value, str) else 4 * len(value))
+            for value in values[1:] if name == "tojson" else values:  # a number may be written, but indents are bounded
                 if isinstance(value, int) and abs(value) > _MAX_ARGUMENT and name not in _NUMBERS_OF_ANY_SIZE:
                     raise LimitExceededError(f"the filter {name!r} is given the number {value}")
             if name == "replace":

@@ -6,6 +6,7 @@ model wrote, so what is marked or disguised for a template is complete. Role and
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,9 +25,19 @@ def unchanged(text: str) -> str:
 
 
 def told(
-    message: Message, reasoning_key: str | None, *, typed: bool = False, change: Change = unchanged
+    message: Message,
+    reasoning_key: str | None,
+    *,
+    typed: bool = False,
+    arguments_as_text: bool = False,
+    short_ids: bool = False,
+    change: Change = unchanged,
 ) -> dict[str, Any]:
-    """One message. `reasoning_key` is where its template reads reasoning; `typed` makes the content a list of parts."""
+    """One message. `reasoning_key` is where its template reads reasoning; `typed` makes the content a list of parts.
+
+    Arguments of calls are objects, or their JSON text; ids are as given, or nine letters and digits.
+    """
+    written_id = _short if short_ids else unchanged
     content = change(message.content)
     result: dict[str, Any] = {
         "role": message.role,
@@ -35,9 +46,16 @@ def told(
     if message.reasoning and reasoning_key is not None:
         result[reasoning_key] = change(message.reasoning)
     if message.tool_calls:
-        result["tool_calls"] = [_told_call(call, change) for call in message.tool_calls]
+        result["tool_calls"] = [
+            {
+                "id": change(written_id(call.id)),
+                "type": "function",
+                "function": _told_function(call, arguments_as_text, change),
+            }
+            for call in message.tool_calls
+        ]
     if message.tool_call_id:
-        result["tool_call_id"] = change(message.tool_call_id)
+        result["tool_call_id"] = change(written_id(message.tool_call_id))
     if message.name:
         result["name"] = change(message.name)
     return result
@@ -59,14 +77,26 @@ def strings(value: object) -> Iterator[str]:
             yield from strings(item)
 
 
-def _told_call(call: ToolCall, change: Change) -> dict[str, Any]:
-    """A call with its arguments as an object, where they are one."""
+def texts_of(call: ToolCall) -> list[str]:
+    """The texts of a call that a template may be told."""
     try:
-        arguments = json.loads(call.arguments)
+        return [call.name, call.arguments, *strings(json.loads(call.arguments))]
     except (ValueError, RecursionError):
-        arguments = call.arguments
-    function = {"name": change(call.name), "arguments": _changed(arguments, change, keys=True)}
-    return {"id": change(call.id), "type": "function", "function": function}
+        return [call.name, call.arguments]
+
+
+def _told_function(call: ToolCall, as_text: bool, change: Change) -> dict[str, Any]:
+    """A call with its arguments as an object, where they are one and shall be."""
+    arguments: Any = call.arguments
+    if not as_text:
+        with contextlib.suppress(ValueError, RecursionError):
+            arguments = json.loads(call.arguments)
+    return {"name": change(call.name), "arguments": _changed(arguments, change, keys=True)}
+
+
+def _short(id_: str) -> str:
+    """The last nine letters and digits of an id; zeros where there are not so many."""
+    return "".join(character for character in id_ if character.isascii() and character.isalnum())[-9:].rjust(9, "0")
 
 
 def _changed(value: Any, change: Change, *, keys: bool = False) -> Any:

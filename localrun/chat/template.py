@@ -12,7 +12,7 @@ import itertools
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -20,35 +20,17 @@ from localrun.chat.arrangement import Arrangement, arrangements
 from localrun.chat.messages import Message, Notice
 from localrun.chat.provenance import Marks, Span
 from localrun.chat.reasoning import ReasoningFormat, detect, switch_variables
-from localrun.chat.telling import Change, Tools, strings, told, told_tools, unchanged
+from localrun.chat.rendered import Beginning, Continuation, Prompt
+from localrun.chat.telling import Change, Tools, strings, texts_of, told, told_tools, unchanged
 from localrun.errors import TemplateError
 
 THINK_IGNORED = Notice("think_ignored", "the model's chat template knows no reasoning: asking for it changes nothing")
 
+CALLS_DROPPED = Notice("calls_dropped", "the model's chat template leaves out calls of tools in earlier answers")
+
 _MAX_SOURCE = 1 << 20  # characters; the largest of 70 known templates has 17 thousand
 _TYPED_PART = re.compile(r"""['"]type['"]: ['"]text['"]""")
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "thought")
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """Rendered text, and what is known about it."""
-
-    text: str
-    spans: tuple[Span, ...] | None
-    """Half-open ranges of `text` that came from messages; None where they could not be traced."""
-    in_reasoning: bool = False
-    """The prompt ends inside a thinking block: the model's output begins with reasoning."""
-    notices: tuple[Notice, ...] = ()
-
-    @property
-    def segments(self) -> list[tuple[str, bool]]:
-        """(text, whether the template wrote it), in order; joined they are `text`."""
-        parts, end = [], 0
-        for start, stop in self.spans or ((0, len(self.text)),):
-            parts += [(self.text[end:start], True), (self.text[start:stop], False)]
-            end = stop
-        return [part for part in [*parts, (self.text[end:], True)] if part[0]]
 
 
 class ChatTemplate:
@@ -116,6 +98,7 @@ class ChatTemplate:
         think: bool | None = None,
         tools: Tools | None = None,
         prefill: Message | None = None,
+        markup: Sequence[Span] = (),
         open_reasoning: bool = False,
         disguise: Change | None = None,
     ) -> Prompt:
@@ -123,9 +106,10 @@ class ChatTemplate:
 
         Messages that the template refuses or leaves out are told another way if there is one, with a notice.
         `prefill` is the beginning of the answer (an assistant message, its reasoning included), which the model goes on
-        writing. `think` is told to the template; where it has no switch, an empty thinking block is written for False.
-        `open_reasoning` begins the thinking block that the model would begin by itself (`thinks_by_default`), or that
-        `think` asks for. `disguise` changes every text before the template sees it; then nothing is traced.
+        writing; the ranges `markup` of its content are the template's own text. `think` is told to the template; where
+        it has no switch, an empty thinking block is written for False. `open_reasoning` begins the thinking block that
+        the model would begin by itself (`thinks_by_default`), or that `think` asks for. `disguise` changes every text
+        before the template sees it; then nothing is traced.
         Raises `TemplateError`.
         """
         variables = {"add_generation_prompt": add_generation_prompt, **switch_variables(self.source, think)}
@@ -135,8 +119,7 @@ class ChatTemplate:
         if not add_generation_prompt:
             return prompt
         change = disguise or unchanged
-        begin = prefill or Message("assistant", "")
-        begin = Message("assistant", change(begin.content), change(begin.reasoning))
+        begin = Beginning.of(prefill or Message("assistant", ""), markup, change)
         return self._begin_answer(prompt, think, begin, open_reasoning)
 
     def text(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
@@ -197,12 +180,13 @@ class ChatTemplate:
             try:
                 prompt, missing = self._trace(arrangement, offered, variables, disguise)
             except (TemplateRefusalError, TemplateFailureError) as error:
-                if refused is None or isinstance(error, TemplateRefusalError):
+                told_otherwise = arrangement.arguments_as_text or arrangement.short_ids  # then it may refuse just that
+                if refused is None or (isinstance(error, TemplateRefusalError) and not told_otherwise):
                     refused = error  # what it still refuses when everything else was put right
                 continue
             if not missing:
                 return prompt
-            incomplete = incomplete or _with_missing(prompt, missing)
+            incomplete = incomplete or replace(prompt, notices=(*prompt.notices, *missing))
         if incomplete is not None:
             return incomplete
         assert refused is not None
@@ -210,13 +194,20 @@ class ChatTemplate:
 
     def _trace(
         self, arrangement: Arrangement, tools: Tools | None, variables: Mapping[str, Any], disguise: Change | None
-    ) -> tuple[Prompt, list[Message]]:
-        """Render with and without marks: the prompt, and the messages whose text is nowhere in it."""
+    ) -> tuple[Prompt, list[Notice]]:
+        """Render with and without marks: the prompt, and what the template has left out."""
 
         def render(change: Change) -> str:
             try:
                 told_messages = [
-                    told(message, self._reasoning_key, typed=arrangement.typed, change=change)
+                    told(
+                        message,
+                        self._reasoning_key,
+                        typed=arrangement.typed,
+                        arguments_as_text=arrangement.arguments_as_text,
+                        short_ids=arrangement.short_ids,
+                        change=change,
+                    )
                     for message in arrangement.messages
                 ]
                 offered = told_tools(tools, change)
@@ -229,14 +220,15 @@ class ChatTemplate:
             raise TemplateFailureError(f"the chat template of {self.name} writes a list of parts as it is")
         if disguise is not None:
             return Prompt(plain, None, notices=arrangement.notices), []
-        texts = [told(message, self._reasoning_key) for message in arrangement.messages]
+        texts = [
+            told(message, self._reasoning_key, short_ids=arrangement.short_ids) for message in arrangement.messages
+        ]
         marks = Marks(strings([self.source, plain, texts, tools or ()]))
         try:
             marked = render(marks.around)
         except (TemplateRefusalError, TemplateFailureError):
             return Prompt(plain, None, notices=arrangement.notices), []
-        unseen = marks.missing(marked)
-        missing = [m for m in arrangement.messages if m.content in unseen and m.content.strip() not in plain]
+        missing = _left_out(arrangement.messages, marks.missing(marked), plain)
         return Prompt(plain, marks.locate(marked, plain), notices=arrangement.notices), missing
 
     def _probe(self, messages: Sequence[Mapping[str, Any]], generate: bool, variables: Mapping[str, Any]) -> str | None:
@@ -250,9 +242,9 @@ class ChatTemplate:
         except TemplateError:
             return None
 
-    def _begin_answer(self, prompt: Prompt, think: bool | None, prefill: Message, open_reasoning: bool) -> Prompt:
+    def _begin_answer(self, prompt: Prompt, think: bool | None, prefill: Beginning, open_reasoning: bool) -> Prompt:
         form = self.reasoning
-        begun = _Continuation(prompt)
+        begun = Continuation(prompt)
         in_reasoning = form is not None and form.is_open_at_end(prompt.text)
         if form is not None:
             opens = (
@@ -269,14 +261,16 @@ class ChatTemplate:
                 and not in_reasoning
                 and not self.can_switch_thinking
                 and not form.ends_closed(prompt.text)
+                and not (prefill.has_header and form.answer_header)
             ):
                 begun.add(form.skipping)
             if in_reasoning and (prefill.content or (think is False and not prefill.reasoning)):
-                begun.add(form.closing)
+                begun.add(form.closing.removesuffix(form.answer_header) if prefill.has_header else form.closing)
                 in_reasoning = False
-            elif prefill.content and not form.ends_closed(begun.text):
+            elif prefill.content and not prefill.has_header and not form.ends_closed(begun.text):
                 begun.add(form.answer_header)
-        begun.add(prefill.content, owned=True)
+        for text, own in prefill.content:
+            begun.add(text, owned=not own)
         return begun.prompt(in_reasoning)
 
 
@@ -288,27 +282,15 @@ class TemplateFailureError(TemplateError):
     """The template raised something that it did not mean to."""
 
 
-class _Continuation:
-    """A prompt that grows at its end."""
-
-    def __init__(self, prompt: Prompt) -> None:
-        self._prompt = prompt
-        self.text = prompt.text
-        self._spans = prompt.spans
-
-    def add(self, text: str, *, owned: bool = False) -> None:
-        if owned and text and self._spans is not None:
-            self._spans = (*self._spans, (len(self.text), len(self.text) + len(text)))
-        self.text += text
-
-    def prompt(self, in_reasoning: bool) -> Prompt:
-        return Prompt(self.text, self._spans, in_reasoning, self._prompt.notices)
-
-
-def _with_missing(prompt: Prompt, missing: list[Message]) -> Prompt:
-    roles = sorted({message.role for message in missing})
-    notice = Notice("message_dropped", f"the model's chat template leaves out a message of role {' and '.join(roles)}")
-    return Prompt(prompt.text, prompt.spans, notices=(*prompt.notices, notice))
+def _left_out(messages: Sequence[Message], unseen: set[str], plain: str) -> list[Notice]:
+    """What is nowhere in the prompt: messages whose text is not, and calls of which some text is not."""
+    notices = []
+    if roles := sorted({m.role for m in messages if m.content in unseen and m.content.strip() not in plain}):
+        text = f"the model's chat template leaves out a message of role {' and '.join(roles)}"
+        notices.append(Notice("message_dropped", text))
+    if any(not unseen.isdisjoint(texts_of(call)) for m in messages for call in m.tool_calls):
+        notices.append(CALLS_DROPPED)
+    return notices
 
 
 def _one_line(error: BaseException) -> str:

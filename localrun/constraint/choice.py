@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from localrun.constraint.gbnf.regular import class_regex
 from localrun.constraint.grammar import Grammar, TextAcceptor
+from localrun.constraint.template_text import any_of
 from localrun.errors import ConstraintError, InvalidOutputError
 
 if TYPE_CHECKING:
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 MAX_CHOICES = 1000
 
 
-def compile_choice(strings: tuple[str, ...], name: str) -> Grammar:
-    """Compile a choice. Raises `ConstraintError` for an empty or repeated string, or too many."""
+def compile_choice(strings: tuple[str, ...], name: str, *, special: bool = False) -> Grammar:
+    """Compile a choice. Raises `ConstraintError` for an empty or repeated string, or too many.
+
+    With `special`, the strings are written by a chat template: special tokens in them are tokens.
+    """
     from llguidance import LLMatcher
 
     name = name or "--choice"
@@ -41,7 +45,16 @@ def compile_choice(strings: tuple[str, ...], name: str) -> Grammar:
         if output not in seen:
             raise InvalidOutputError(f"the output {output[:80]!r} is none of the choices")
 
-    return Grammar(grammar, TextAcceptor(grammar, name), validate, choices=strings)
+    acceptor = TextAcceptor(grammar, name)
+    if not special:
+        return Grammar(grammar, acceptor, validate, choices=strings)
+
+    def with_table(table: TokenTable) -> tuple[str, tuple[int, ...]]:
+        body, named = any_of(strings, table)
+        return LLMatcher.grammar_from_lark(f"start: {body}\n"), named
+
+    # No final check: a string that ends the generation by its token is not in the text.
+    return Grammar(grammar, acceptor, lambda output: None, with_table)
 
 
 ScoreNext = Callable[[Sequence[int]], Sequence[float]]

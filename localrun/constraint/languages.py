@@ -24,10 +24,12 @@ def grammar_of(spec: ConstraintSpec) -> Grammar:
         if problem := no_text(text):
             raise ConstraintError(f"{spec.name or _NAMES[spec.kind]}: {problem}", hint="the output is UTF-8 text")
     if isinstance(spec.source, tuple):
-        return compile_choice(spec.source, spec.name)
+        return compile_choice(spec.source, spec.name, special=spec.special)
     match spec.kind:
         case "json_schema":
-            return compile_schema(spec.source, spec.name, lenient=spec.lenient, pretty=spec.pretty)
+            return compile_schema(
+                spec.source, spec.name, lenient=spec.lenient, pretty=spec.pretty, followers=spec.followers
+            )
         case "regex":
             return compile_regex(spec.source, spec.name)
         case _:

@@ -19,7 +19,8 @@ from localrun.responder import Request, Warning_
 
 if TYPE_CHECKING:
     from localrun.chat.prompt import PromptEncoder
-    from localrun.chat.template import ChatTemplate, Prompt
+    from localrun.chat.rendered import Prompt
+from localrun.chat.template import ChatTemplate
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,5 +94,6 @@ class Prompts:
             "prefill": Message("assistant", request.prefill, request.prefill_reasoning) if begun else None,
             "tools": request.tools or None,
             # A model that would think by itself must begin now: the constraint waits for the end of its block.
-            "open_reasoning": constrained and self.template.reasoning is not None,
+            "open_reasoning": constrained and not request.verbatim and self.template.reasoning is not None,
+            "markup": request.prefill_markup,
         }

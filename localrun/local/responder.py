@@ -161,11 +161,15 @@ class LocalResponder:
         tokens, prompt = encoded.ids, encoded.prompt
         params = request.params
         answer = Answer(self, request, submitted=submitted, sink=sink, constraint=constraint)
+        in_reasoning = prompt is not None and prompt.in_reasoning
+        splits = prompt is not None and (in_reasoning or not request.verbatim)
         output = AnswerOutput(
             answer.put,
             stops=params.stop,
-            form=self._prompts.encoder(loaded.model.vocabulary).reasoning if prompt is not None else None,
-            in_reasoning=prompt.in_reasoning if prompt is not None else False,
+            tags=request.tags,
+            shows_special=params.constraint is not None and params.constraint.names_special,
+            form=self._prompts.encoder(loaded.model.vocabulary).reasoning if splits else None,
+            in_reasoning=in_reasoning,
             budget=params.think_budget,
         )
         sequence = Sequence(

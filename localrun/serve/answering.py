@@ -22,7 +22,7 @@ from localrun.serve.metrics import Metrics
 from localrun.serve.pool import Loaded, RunningAnswer
 from localrun.serve.relay import Channel, Relay
 from localrun.serve.shapes import END_OF_STREAM, Shapes
-from localrun.serve.tool_format import ToolFormat
+from localrun.serve.tool_form import ToolForm
 from localrun.serve.turn import Ended, Told, Turn
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Answering:
         loaded: Loaded,
         relay: Relay,
         metrics: Metrics,
-        form: ToolFormat | None,
+        form: ToolForm | None,
         *,
         over: Callable[[], None],
         patience_s: float,

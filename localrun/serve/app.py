@@ -12,8 +12,9 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from localrun import __version__
+from localrun.chat.template import ChatTemplate
 from localrun.serve.answering import Answering, respond, send_json
 from localrun.serve.asking import Ask, chat_ask, completion_ask
 from localrun.serve.embeddings import EmbeddingModel, embed, embedding_ask
@@ -32,7 +34,9 @@ from localrun.serve.metrics import CONTENT_TYPE, Metrics
 from localrun.serve.openapi import description
 from localrun.serve.pool import Loaded, ModelPool, Servable
 from localrun.serve.relay import Relay
-from localrun.serve.tool_format import ToolFormat, tool_format
+from localrun.serve.tool_arguments import UnwritableError, parameters_of
+from localrun.serve.tool_form import ToolForm
+from localrun.serve.tool_probe import NoToolFormError, tool_form
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +69,8 @@ class Service:
         self.started = time.time()
         self.pool = ModelPool(servables, metrics=self.metrics, available=available, max_loaded=options.max_loaded)
         self.relay = Relay(asyncio.get_running_loop())
+        self._forms: WeakKeyDictionary[ChatTemplate, ToolForm] = WeakKeyDictionary()
+        """Asking a template takes some milliseconds, so it is done once."""
 
     async def answer(self, ask: Ask, scope: Scope, receive: Receive, send: Send) -> int:
         """Admit, answer, write. Returns the status. Raises `ApiError` where nothing has been written."""
@@ -73,7 +79,10 @@ class Service:
                 raise ApiError(
                     400, f"{loaded.servable.name} is an embedding model: it generates no text", param="model"
                 )
-            form = self._tool_format(ask, loaded)
+            form = self._tool_form(ask, loaded)
+            if form is not None:
+                requests = tuple(replace(r, messages=form.history(r.messages)) for r in ask.requests)
+                ask = replace(ask, requests=requests)
             n = len(ask.requests)
             self._admit(loaded, n)
             self._count(loaded, n)
@@ -111,15 +120,24 @@ class Service:
             headers={"Retry-After": str(seconds)},
         )
 
-    def _tool_format(self, ask: Ask, loaded: Loaded) -> ToolFormat | None:
+    def _tool_form(self, ask: Ask, loaded: Loaded) -> ToolForm | None:
         if ask.tools is None:
             return None
         name = loaded.servable.name
-        form = tool_format(loaded.model.template) if loaded.model.info.can_chat else None
-        if form is None:
-            raise ApiError(
-                400, f"the chat template of {name} knows no tools in a form that is known here", param="tools"
-            )
+        if not loaded.model.info.can_chat:
+            raise ApiError(400, f"{name} has no chat template, so it knows no tools", param="tools")
+        try:
+            form = self._forms.get(loaded.model.template) or tool_form(loaded.model.template)
+        except NoToolFormError as error:
+            message = f"the chat template of {name} knows no tools in a form that is known here: {error}"
+            raise ApiError(400, message, param="tools") from error
+        self._forms[loaded.model.template] = form
+        for function in ask.tools.callable_ if form.keyed is not None else ():
+            try:
+                parameters_of(function["parameters"])
+            except UnwritableError as error:
+                message = f"{name} writes arguments one by one, which the tool {function['name']!r} does not allow"
+                raise ApiError(400, f"{message}: {error}", param="tools") from error
         if form.tag is None and not ask.tools.forced:
             message = f"{name} writes a call like any other text: only a tool_choice that demands one is possible"
             raise ApiError(400, message, param="tool_choice")

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from localrun.responder import PrefillProgress, ReasoningPiece, Result, TextPiece, TokenChosen, Warning_
-from localrun.serve.turn import CallArguments, CallBegun, Ended, Told
+from localrun.serve.calling import CallArguments, CallBegun
+from localrun.serve.turn import Ended, Told
 
 END_OF_STREAM = b"data: [DONE]\n\n"
 

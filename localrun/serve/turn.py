@@ -1,14 +1,13 @@
 """One choice of a response: events of the engine → what the client is told, and what to ask the engine next.
 
 Knows answers and tool calls; knows neither JSON on the wire nor tasks. An answer that may call tools is asked for in
-steps: text until a call begins, the call under its schema, text again. The engine keeps the prefix in memory, so a step
-costs one or two tokens of prompt. Invariant: after `Ended` nothing follows.
+steps: text until a call begins, the parts of the call each under its constraint, text again. The engine keeps the
+prefix in memory, so a step costs one or two tokens of prompt. Invariant: after `Ended` nothing follows.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 from localrun.errors import InterruptedByUserError, LocalrunError
@@ -24,28 +23,12 @@ from localrun.responder import (
     Usage,
     Warning_,
 )
+from localrun.serve.calling import CallArguments, CallBegun, CallWriter, Said, Step, choice, new_id, short_id
 from localrun.serve.tool_fields import Tools
-from localrun.serve.tool_format import CallReader, ToolFormat, call_constraint
+from localrun.serve.tool_form import ToolForm
 
 _FINISHES = {"stop": "stop", "stop_string": "stop", "length": "length", "context": "length", "timeout": "length"}
 _TIMED_OUT = Warning_("timeout", "the answer was ended by its timeout")
-
-
-@dataclass(frozen=True, slots=True)
-class CallBegun:
-    """The model calls a tool."""
-
-    number: int
-    id: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallArguments:
-    """A piece of the arguments of a call."""
-
-    number: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +45,24 @@ Told = TextPiece | ReasoningPiece | TokenChosen | PrefillProgress | CallBegun | 
 class Turn:
     """The state of one choice."""
 
-    def __init__(self, request: Request, tools: Tools | None = None, form: ToolFormat | None = None) -> None:
+    def __init__(self, request: Request, tools: Tools | None = None, form: ToolForm | None = None) -> None:
         self._original = request
-        self._tools, self._form = tools, form
-        self._said = request.prefill
+        self._said = Said(request.prefill)
         self._n_calls = 0
-        self._call: CallReader | None = None
         self._results: list[Result] = []
+        self._out: list[Told] = []
+        """What is to be told next."""
         self.ended: Ended | None = None
         self.error: LocalrunError | None = None
         self.request: Request | None = request
         """What to ask the engine now; None while it answers."""
+        self._step = Step(show=self._tell_text, is_answer=True)
+        self._steps: Generator[Step, Result, None] | None = None
         if tools is not None and form is not None:
-            self.request = self._ask_for_call() if tools.forced else self._ask_for_text()
+            if tools.forced:  # a call that must come is not thought about
+                self._original = replace(request, params=replace(request.params, think=False))
+            self._steps = self._answer(tools, form)
+            self._ask(next(self._steps))
 
     @property
     def over(self) -> bool:
@@ -90,78 +78,93 @@ class Turn:
         if isinstance(event, LocalrunError):
             self.error = event
         elif isinstance(event, Done):
-            yield from self._done(event.result)
-        elif isinstance(event, TextPiece) and self._call is not None:
-            yield from self._called(self._call, event.text)
+            self._done(event.result)
         elif isinstance(event, TextPiece):
-            yield from self._text(event.text)
+            self._step.show(event.text)
         elif isinstance(event, ReasoningPiece | TokenChosen) or (
             isinstance(event, PrefillProgress) and not self._results
         ):
-            yield event
+            self._out.append(event)
+        told, self._out = self._out, []
+        yield from told
 
-    def _text(self, text: str) -> Iterator[Told]:
-        if self._n_calls and not text.strip():
-            return  # the line breaks between calls
-        yield TextPiece(text)
-
-    def _called(self, call: CallReader, text: str) -> Iterator[Told]:
-        known = call.name is not None
-        pieces = list(call.push(text))
-        if call.name is not None and not known:
-            yield CallBegun(self._n_calls, f"call_{os.urandom(12).hex()}", call.name)
-        for piece in pieces:
-            yield CallArguments(self._n_calls, piece)
-
-    def _done(self, result: Result) -> Iterator[Told]:
+    def _done(self, result: Result) -> None:
         self._results.append(result)
         if result.finish == "interrupted":
             self.error = InterruptedByUserError("the server was stopped before the answer was complete")
+        elif self._steps is None or result.finish not in ("stop", "stop_string"):
+            self._end(_FINISHES.get(result.finish, "stop"))
+        else:
+            try:
+                self._ask(self._steps.send(result))
+            except StopIteration:
+                self._end("tool_calls" if self._n_calls else "stop")
+
+    # An answer that may call tools
+
+    def _answer(self, tools: Tools, form: ToolForm) -> Generator[Step, Result, None]:
+        """Text, then calls, as long as the model begins one and one more is allowed."""
+        if not tools.forced and not (yield from self._text(form)):
             return
-        complete = result.finish in ("stop", "stop_string")
-        if self._call is not None:
-            if rest := self._call.finish() if complete else "":
-                yield CallArguments(self._n_calls, rest)
-            if complete:
-                yield from self._call_complete(self._call)
+        writer = CallWriter(form, tools.callable_, self._said, self._tell)
+        id_ = new_id()
+        self._open(form.opening(0, short_id(id_), first=True))
+        while True:
+            yield from writer.call(self._n_calls, id_)
+            self._n_calls += 1
+            if tools.forced or not tools.parallel or not form.several or self._left == 0:
                 return
-        elif self._form is not None and result.stop is not None and result.stop == self._form.tag:
-            self._said += result.text
-            self.request = self._ask_for_call()
-            return
-        yield self._end("tool_calls" if self._n_calls and complete else _FINISHES.get(result.finish, "stop"))
+            id_ = new_id()
+            opening = form.opening(self._n_calls, short_id(id_), first=False)
+            if form.end:
+                goes_on = yield from choice({opening: True, form.end: False})
+            else:
+                goes_on = yield from self._text(form)
+            if not goes_on:
+                return
+            self._open(opening)
 
-    def _call_complete(self, call: CallReader) -> Iterator[Told]:
-        assert self._form is not None
-        assert self._tools is not None
-        self._n_calls += 1
-        self._said += self._form.opening + call.text + self._form.closing
-        self._call = None
-        if self._tools.parallel and not self._tools.forced and self._left != 0:
-            self.request = self._ask_for_text()
-            return
-        yield self._end("tool_calls")
+    def _text(self, form: ToolForm) -> Generator[Step, Result, bool]:
+        """Ask for text; returns whether it ended because a call begins."""
+        assert form.tag is not None, "without a tag a call is asked for at once"
+        result = yield Step(tags=(form.tag,), show=self._tell_text, is_answer=True)
+        self._said.add(result.text)
+        if result.stop != form.tag:
+            return False
+        if result.text.strip():
+            self._said.form(form.joint)
+        return True
 
-    def _ask_for_text(self) -> Request:
-        assert self._form is not None
-        assert self._form.tag is not None, "without a tag a call is asked for at once"
-        params = self._original.params
-        params = replace(params, stop=(*params.stop, self._form.tag), max_tokens=self._left)
-        return replace(self._original, params=params, prefill=self._said, prefill_reasoning=self._reasoning)
+    def _open(self, opening: str) -> None:
+        """Begin a call. White space before it is the model's own, where it wrote any."""
+        self._said.form(opening.lstrip() if self._said.text[-1:].isspace() else opening)
 
-    def _ask_for_call(self) -> Request:
-        assert self._form is not None
-        assert self._tools is not None
-        self._call = CallReader(self._form)
-        constraint = call_constraint(self._form, self._tools.callable_)
-        params = replace(self._original.params, stop=(), max_tokens=self._left, constraint=constraint)
-        prefill = self._said + self._form.opening
-        return replace(
-            self._original,
+    def _tell_text(self, text: str) -> None:
+        if self._n_calls and not text.strip():
+            return  # the line breaks between calls
+        self._out.append(TextPiece(text))
+
+    def _tell(self, told: CallBegun | CallArguments) -> None:
+        self._out.append(told)
+
+    def _ask(self, step: Step) -> None:
+        """Go on behind what has been said."""
+        original, self._step = self._original, step
+        params = replace(
+            original.params,
+            stop=original.params.stop if step.is_answer else (),
+            max_tokens=self._left,
+            constraint=step.constraint,
+        )
+        self.request = replace(
+            original,
             params=params,
-            prefill=prefill,
-            prefill_reasoning=self._reasoning,
+            prefill=self._said.text,
+            prefill_markup=tuple(self._said.markup),
+            prefill_reasoning=original.prefill_reasoning + "".join(result.reasoning for result in self._results),
             constrains_prefill=False,
+            tags=step.tags,
+            verbatim=not step.is_answer,
         )
 
     @property
@@ -170,16 +173,12 @@ class Turn:
         limit = self._original.params.max_tokens
         return None if limit is None else max(0, limit - sum(r.usage.completion_tokens for r in self._results))
 
-    @property
-    def _reasoning(self) -> str:
-        return self._original.prefill_reasoning + "".join(result.reasoning for result in self._results)
-
-    def _end(self, finish: str) -> Ended:
+    def _end(self, finish: str) -> None:
         result = _joined(self._results)
         if result.finish == "timeout":
             result = replace(result, warnings=(*result.warnings, _TIMED_OUT))
         self.ended = Ended(finish, result)
-        return self.ended
+        self._out.append(self.ended)
 
 
 def _joined(results: list[Result]) -> Result:

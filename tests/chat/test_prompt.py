@@ -121,6 +121,21 @@ def test_the_beginning_of_an_answer_is_protected_too(model: Model) -> None:
     assert model.text(ids).endswith("Sure" + "".join(pasted.split()))
 
 
+def test_special_tokens_stand_where_the_beginning_of_an_answer_is_the_templates_own(model: Model) -> None:
+    contents = ("S", "hi", "yes", "again")
+    own = model.controls(model.ids(*contents))[-1]
+    text = f"{own}a {own} b{own}"
+    markup = [(0, len(own) + 1), (len(text) - len(own), len(text))]
+    messages = [
+        Message(role, content)  # type: ignore[arg-type]
+        for role, content in zip(("system", "user", "assistant", "user"), contents, strict=True)
+    ]
+    begun = model.controls(model.encoder.encode(messages).ids)
+    ids = model.encoder.encode(messages, prefill=Message("assistant", text), markup=markup).ids
+    assert model.controls(ids).count(own) == begun.count(own) + 2
+    assert model.text(ids).endswith("".join(f"a{own}b{own}".split()))
+
+
 def test_bos_is_added_where_the_template_writes_none(model: Model) -> None:
     encoder = PromptEncoder(ChatTemplate("{{ messages[0].content }}"), model.vocabulary, bos=model.bos)
     ids = encoder.encode([Message("user", "hi")]).ids

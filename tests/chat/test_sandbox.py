@@ -184,6 +184,7 @@ def test_what_is_given_weighs_as_much_as_what_is_written() -> None:
     [
         ("{{ 'a' | upper ~ 1 }}", "A1"),
         ("{{ {'b': '<é>', 'a': 1} | tojson }}", '{"b": "<é>", "a": 1}'),
+        ("{{ 70417 | tojson }}", "70417"),
         ("{{ [1, 2] | tojson(indent=2) }}", "[\n  1,\n  2\n]"),
         ("{{ {'a': 1} | tojson(separators=(',', ':')) }}", '{"a":1}'),
         ("{{ '{\"a\": [1]}' | from_json }}", "{'a': [1]}"),

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from localrun.chat.messages import Message, ToolCall
-from localrun.chat.template import ChatTemplate, Prompt
+from localrun.chat.rendered import Prompt
+from localrun.chat.template import ChatTemplate
 from localrun.errors import TemplateError
 from tests.sdist import template_file
 
@@ -227,6 +228,66 @@ def test_a_text_that_the_template_compares_leaves_the_rendering_right_and_untrac
 def test_tools_are_told_to_the_template() -> None:
     tool = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {}}}
     assert '"weather"' in known("Qwen-Qwen3-0.6B").render(HELLO, tools=[tool]).text
+
+
+WEATHER = ToolCall("call_0123456789abcdef01234567", "weather", '{"city": "Rome", "days": 70417}')
+CALLED = [*HELLO, Message("assistant", "", tool_calls=(WEATHER,)), Message("tool", "Sunny", tool_call_id=WEATHER.id)]
+
+
+@pytest.mark.parametrize("name", ["Qwen-Qwen3-0.6B", "GLM-4.7-Flash", "meetkai-functionary-medium-v3.2"])
+def test_calls_are_told_as_objects_or_as_text_whichever_the_template_takes(name: str) -> None:
+    prompt = known(name).render(CALLED)
+    for text in ("weather", "city", "Rome", "70417", "Sunny"):
+        assert text in prompt.text
+    assert prompt.notices == ()
+
+
+def test_ids_of_calls_are_shortened_where_the_template_wants_it() -> None:
+    text = known("mistralai-Mistral-Nemo-Instruct-2407").render(CALLED).text
+    assert text.count("f01234567") == 2
+    assert WEATHER.id not in text
+    assert "call_0123456789abcdef01234567" in known("upstage-Solar-Open-100B").render(CALLED).text
+
+
+def test_a_refusal_is_told_in_the_words_for_calls_as_they_were_given() -> None:
+    source = "{% for m in messages if m.tool_calls %}{{ raise_exception(m.tool_calls[0].id) }}{% endfor %}"
+    with pytest.raises(TemplateError, match=WEATHER.id):
+        ChatTemplate(source).render(CALLED)
+
+
+@pytest.mark.parametrize("name", ["meta-llama-Llama-3.1-8B-Instruct", "openai-gpt-oss-120b", "GigaChat3.1-10B-A1.8B"])
+def test_several_calls_are_told_one_by_one_where_the_template_writes_one(name: str) -> None:
+    other = ToolCall("call_2", "time", '{"zone": "CET"}')
+    calls = Message("assistant", "", tool_calls=(WEATHER, other))
+    answers = [Message("tool", "Noon", tool_call_id="call_2"), Message("tool", "Sunny", tool_call_id=WEATHER.id)]
+    tools = [{"type": "function", "function": {"name": name, "description": "d"}} for name in ("weather", "time")]
+    prompt = known(name).render([*HELLO, calls, *answers], tools=tools)
+    places = [prompt.text.index(text) for text in ("Rome", "Sunny", "CET", "Noon")]
+    assert places == sorted(places)
+    assert prompt.notices == ()
+
+
+def test_calls_that_are_left_out_are_reported() -> None:
+    tools = [{"type": "function", "function": {"name": "weather", "description": "d"}}]
+    assert codes(known("LFM2-8B-A1B").render(CALLED, tools=tools)) == ["calls_dropped"]
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("openai-gpt-oss-120b", "<|start|>assistant"),
+        ("Qwen-Qwen3-0.6B", "<|im_start|>assistant\n"),
+    ],
+)
+def test_what_the_template_begins_has_no_header_of_an_answer(name: str, header: str) -> None:
+    begun = Message("assistant", " to=f")
+    assert known(name).render(HELLO, prefill=begun, markup=[(0, 5)]).text.endswith(f"{header} to=f")
+
+
+def test_reasoning_before_what_the_template_begins_is_closed() -> None:
+    begun = Message("assistant", " to=f", "Hm.")
+    text = known("openai-gpt-oss-120b").render(HELLO, prefill=begun, markup=[(0, 5)]).text
+    assert text.endswith("<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant to=f")
 
 
 def test_tools_and_calls_that_are_nested_without_end_are_one_clear_error() -> None:

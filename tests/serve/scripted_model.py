@@ -65,7 +65,7 @@ class ScriptedAnswer:
     first_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.stops = Detokenizer(self.request.params.stop)
+        self.stops = Detokenizer((*self.request.params.stop, *self.request.tags))
         self.out: list[str] = []
         self.reasoning, _, rest = self.text.removeprefix("<think>").rpartition("</think>")
         self.text = rest if self.text.startswith("<think>") else self.text

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import jsonschema
 import openai
 import pytest
 
@@ -18,6 +19,7 @@ from localrun.local import LocalResponder
 from localrun.params import ConstraintSpec, GenerationParams, SamplingParams
 from localrun.remote import open_remote
 from localrun.responder import Done, Request, Responder, Result
+from tests.sdist import template_file
 from tests.serve.conftest import Server, until
 from tests.serve.scripted_model import TEMPLATE
 from tests.serve.test_tools import TOOLS
@@ -115,15 +117,63 @@ def test_a_prompt_that_is_too_long_is_400_with_both_numbers(real_server: Server)
             list(ask(real_server, "word " * 3000, stream=stream))
 
 
-def test_a_tool_must_be_called_with_arguments_that_fit(real_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_calls_as(real_server: Server, monkeypatch: pytest.MonkeyPatch, template: ChatTemplate) -> None:
     prompts = responder(real_server)._prompts
-    monkeypatch.setitem(prompts.__dict__, "template", ChatTemplate(TEMPLATE))
+    monkeypatch.setitem(prompts.__dict__, "template", template)
     monkeypatch.setattr(prompts, "_encoder", None)
+
+
+def test_a_tool_must_be_called_with_arguments_that_fit(real_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_calls_as(real_server, monkeypatch, ChatTemplate(TEMPLATE))
     told = ask(real_server, "Weather in Rome?", tools=TOOLS, tool_choice="required", max_tokens=60)
     [call] = told.choices[0].message.tool_calls
     arguments = json.loads(call.function.arguments)
     assert call.function.name in ("weather", "time")
     assert call.function.name == "time" or isinstance(arguments["city"], str)
+
+
+FORECAST = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "description": "d", "maxLength": 12},
+        "days": {"type": "integer", "description": "d", "minimum": 1, "maximum": 14},
+        "unit": {"type": "string", "description": "d", "enum": ["metric", "imperial"]},
+        "place": {
+            "type": "object",
+            "description": "d",
+            "properties": {"north": {"type": "boolean"}},
+            "required": ["north"],
+            "additionalProperties": False,
+        },
+    },
+    "required": ["city", "days", "unit", "place"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen3-Coder",
+        "GLM-4.7-Flash",
+        "google-gemma-4-31B-it",
+        "LFM2.5-8B-A1B",
+        "mistralai-Mistral-Nemo-Instruct-2407",
+        "openai-gpt-oss-120b",
+    ],
+)
+def test_a_call_is_valid_in_every_kind_of_form(real_server: Server, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    source = template_file(name).read_text(encoding="utf-8")
+    write_calls_as(real_server, monkeypatch, ChatTemplate(source, bos_token="<|im_start|>", eos_token="<|im_end|>"))
+    tools = [
+        {"type": "function", "function": {"name": called, "description": "d", "parameters": FORECAST}}
+        for called in ("weather", "weather_soon")
+    ]
+    told = ask(real_server, "Weather in Rome?", tools=tools, tool_choice="required", max_tokens=150)
+    [call] = told.choices[0].message.tool_calls
+    assert told.choices[0].finish_reason == "tool_calls"
+    assert call.function.name in ("weather", "weather_soon")
+    jsonschema.validate(json.loads(call.function.arguments), FORECAST)
 
 
 def test_a_client_that_goes_away_frees_its_sequence(real_server: Server) -> None:

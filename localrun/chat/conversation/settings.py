@@ -59,6 +59,8 @@ def from_facts(facts: Mapping[str, Any]) -> ChatSettings:
         constraint = dict(_known(ConstraintSpec, params["constraint"]))
         if isinstance(constraint["source"], list):
             constraint["source"] = tuple(constraint["source"])
+        if "followers" in constraint:
+            constraint["followers"] = tuple(constraint["followers"])
         params["constraint"] = ConstraintSpec(**constraint)
     rest = {name: value for name, value in _known(ChatSettings, facts).items() if name != "params"}
     return ChatSettings(params=GenerationParams(sampling=SamplingParams(**sampling), **params), **rest)
