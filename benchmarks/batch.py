@@ -70,7 +70,7 @@ def prompts(n: int, n_prefix: int) -> list[str]:
 
 
 def responder(model: Path, n_parallel: int, threads: int, n_ctx: int = 2048) -> LocalResponder:
-    params = EngineParams(n_ctx=n_ctx, n_parallel=n_parallel, threads=threads, cache=False)
+    params = EngineParams(n_ctx=n_ctx, n_parallel=n_parallel, threads=threads)
     made = LocalResponder(ModelFile(model, model.stem, "file"), params)
     made.wait_loaded()
     return made

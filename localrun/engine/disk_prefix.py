@@ -19,6 +19,9 @@ from localrun.errors import EngineError
 
 logger = logging.getLogger(__name__)
 
+_WORTH_A_STOP = 128
+"""Tokens that take longer to compute again than to save, also with others waiting."""
+
 
 class DiskPrefix:
     """Reads and writes the prefixes of sequences."""
@@ -55,15 +58,19 @@ class DiskPrefix:
         sequence.n_cached_disk = max(0, sequence.n_computed - before)
         return sequence.n_cached_disk
 
-    def save(self, sequence: Sequence) -> None:
-        """Write what the disk does not have of a sequence's computed tokens."""
+    def save(self, sequence: Sequence, *, others_wait: bool = False) -> None:
+        """Write what the disk does not have of a sequence's computed tokens.
+
+        Taking them out of the memory holds everybody up for tens of milliseconds, however few they are: while
+        `others_wait`, a little is left to the next time.
+        """
         if not self._usable or not sequence.cacheable or sequence.slot < 0:
             return
         size = self._store.block_tokens
         n_blocks = sequence.n_computed // size
         keys = self._store.keys(sequence.tokens[: n_blocks * size])
         first = self._store.n_present(keys)
-        if first >= n_blocks:
+        if (n_blocks - first) * size < (_WORTH_A_STOP if others_wait else 1):
             return
         try:
             blocks = self._backend.save_blocks(sequence.slot, first * size, n_blocks * size, size)

@@ -80,7 +80,7 @@ class DiskStates:
             else:
                 self._copies = False
 
-    def save(self, sequence: Sequence) -> None:
+    def save(self, sequence: Sequence, *, others_wait: bool = False) -> None:
         """Write the last state of the answer, if it was kept."""
         if sequence.kept_state is not None and sequence.cacheable:
             self._write(sequence, *sequence.kept_state)

@@ -327,7 +327,7 @@ class Engine:
         self._announce_end(sequence, reason)
         # After the last word: saving the memory delays nobody who reads it.
         if self._disk is not None:
-            self._disk.save(sequence)
+            self._disk.save(sequence, others_wait=len(self._running) > 1)
         self._leave(sequence)
 
     def _announce_end(self, sequence: Sequence, reason: FinishReason) -> None:

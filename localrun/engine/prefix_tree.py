@@ -10,6 +10,7 @@ The same idea as RadixAttention (Zheng et al., SGLang, 2024), with slots in the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -108,6 +109,10 @@ class PrefixTree:
     def n_tokens(self) -> int:
         """Tokens of all edges: what the slots hold together, shared ones counted once."""
         return sum(len(node.tokens) for node in self._nodes())
+
+    def n_tokens_outside(self, slots: AbstractSet[int]) -> int:
+        """Tokens that none of `slots` holds, shared ones counted once."""
+        return sum(len(node.tokens) for node in self._nodes() if node.slots.isdisjoint(slots))
 
     def _nodes(self) -> Iterator[_Node]:
         stack = [self._root]

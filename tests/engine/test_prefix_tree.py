@@ -43,3 +43,15 @@ def test_an_emptied_tree_holds_nothing() -> None:
     tree.remove(2)
     assert tree.n_tokens() == 0
     assert tree.match([1, 2, 3]).length == 0
+
+
+def test_what_only_others_hold_is_counted_once() -> None:
+    tree = PrefixTree()
+    tree.set(0, [1, 2, 3, 4])
+    tree.set(1, [1, 2, 5, 6, 7])
+    tree.set(2, [1, 2, 5, 8])
+    assert tree.n_tokens() == 8
+    assert tree.n_tokens_outside({0}) == 4
+    assert tree.n_tokens_outside({1}) == 3
+    assert tree.n_tokens_outside({0, 1, 2}) == 0
+    assert tree.n_tokens_outside(set()) == 8
