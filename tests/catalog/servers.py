@@ -9,7 +9,7 @@ import re
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +37,8 @@ class Faults:
     """Send more than was announced."""
     slow_s: float = 0.0
     """Wait so long after each 64 KiB."""
+    hold_until: Callable[[], bool] | None = None
+    """Send the second 64 KiB only when this holds (or after half a minute)."""
     retry_after: str | None = None
 
 
@@ -129,6 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(content[at : at + (1 << 16)])
                 if faults.slow_s:
                     time.sleep(faults.slow_s)
+                limit = time.monotonic() + 30
+                while faults.hold_until is not None and not faults.hold_until() and time.monotonic() < limit:
+                    time.sleep(0.005)
         except OSError:
             self.close_connection = True
             return

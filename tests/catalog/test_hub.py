@@ -275,9 +275,9 @@ def test_a_hub_that_refuses_connections_is_told_at_once(no_hub: None) -> None:
 
 
 def test_two_at_once_fetch_it_once(hub: Served, big_model: bytes) -> None:
-    hub.faults.slow_s = 0.005
     paths: list[Path] = []
     notes: list[Recorder] = [Recorder(), Recorder()]
+    hub.faults.hold_until = lambda: any(p.notes for p in notes)  # until the other one says that it waits
     threads = [threading.Thread(target=lambda p=p: paths.append(resolve(NAME, progress=p).path)) for p in notes]
     for thread in threads:
         thread.start()
