@@ -15,7 +15,7 @@ def ls(json_output: JsonOption = False) -> None:
     """List what is cached, model by model, the one used last first."""
     import time
 
-    from localrun.engine.kv_store import stored_models
+    from localrun.engine.kv_folder import stored_models
     from localrun.paths import default_paths
 
     models = stored_models(default_paths().kv_blocks)
@@ -35,7 +35,7 @@ def ls(json_output: JsonOption = False) -> None:
 
 def stats(json_output: JsonOption = False) -> None:
     """Show how large the cache is, and how large it may become."""
-    from localrun.engine.kv_store import stored_models
+    from localrun.engine.kv_folder import stored_models
     from localrun.local.reuse import cache_budget
     from localrun.paths import default_paths
 
@@ -56,7 +56,7 @@ def stats(json_output: JsonOption = False) -> None:
 
 def clear() -> None:
     """Delete everything that is cached. What it held is computed again when it is needed."""
-    from localrun.engine.kv_store import clear as clear_store
+    from localrun.engine.kv_folder import clear as clear_store
     from localrun.paths import default_paths
 
     freed = clear_store(default_paths().kv_blocks)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from localrun.catalog.local import PLACES, LocalModel, local_models
 from localrun.catalog.storage import human_size
 from localrun.doctor.finding import Finding
-from localrun.engine.kv_store import damaged_blocks
+from localrun.engine.kv_folder import damaged_blocks
 from localrun.errors import ModelFileError
 from localrun.gguf import fingerprint
 from localrun.paths import default_paths

@@ -16,24 +16,20 @@ import hashlib
 import logging
 import os
 import queue
-import struct
 import threading
-import time
-import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from localrun.engine.kv_block import SUFFIX, packed_header, stored_tokens, verified
+from localrun.engine.kv_folder import evict, folder_size
 from localrun.engine.ports import Block
 from localrun.paths import ensure_private
 
 logger = logging.getLogger(__name__)
 
-_MAGIC = b"LRKV\x02\x00\x00\x00"
-_HEADER = struct.Struct("<8sIIQ")  # magic, tokens, checksum of tokens and payload, bytes of payload
 _KEY_BYTES = 16
-_SUFFIX = ".kv"
 _PARENT_CHARS = 12
 """Of the parent's key in a block's file name: enough to find the block's siblings by name alone."""
 _SIBLINGS = 256
@@ -51,7 +47,7 @@ class Key:
 
     @property
     def file_name(self) -> str:
-        return f"{self.parent[:_PARENT_CHARS]}-{self.own}{_SUFFIX}"
+        return f"{self.parent[:_PARENT_CHARS]}-{self.own}{SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +149,7 @@ class KVStore:
         except OSError:
             return None
         for name in names[:_SIBLINGS]:
-            other = _stored_tokens(self._folder / name) if name.endswith(_SUFFIX) else []
+            other = stored_tokens(self._folder / name) if name.endswith(SUFFIX) else []
             if name != Key(_own_key(past, array("i", other).tobytes()), past).file_name:
                 continue  # damaged, or of another past whose key begins alike
             n_common = next((i for i, (a, b) in enumerate(zip(other, tokens, strict=False)) if a != b), None)
@@ -173,7 +169,7 @@ class KVStore:
         except OSError as error:
             self._problem(f"a cached block cannot be read: {error.strerror}")
             return None
-        payload = _verified(memoryview(data)[:n_read], tokens)
+        payload = verified(memoryview(data)[:n_read], tokens)
         if payload is None:
             self.counters.damaged += 1
             self._problem("a cached block is damaged or foreign: it is computed again")
@@ -228,7 +224,7 @@ class KVStore:
             ensure_private(self._folder)
             (self._folder / "identity").write_text(self._identity, encoding="utf-8")
         part = self._folder / f"{key.own}.{os.getpid()}.part"
-        header = _HEADER.pack(_MAGIC, len(tokens) // 4, zlib.crc32(payload, zlib.crc32(tokens)), len(payload))
+        header = packed_header(tokens, payload)
         try:
             with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(header)
@@ -251,132 +247,3 @@ class KVStore:
 
 def _own_key(past: str, tokens: bytes) -> str:
     return hashlib.sha256(past.encode() + tokens).hexdigest()[: 2 * _KEY_BYTES]
-
-
-def _verified(data: memoryview, tokens: bytes) -> memoryview | None:
-    """The payload of a block file, if it is a whole block of exactly these tokens."""
-    if len(data) < _HEADER.size:
-        return None
-    magic, n_tokens, checksum, n_payload = _HEADER.unpack_from(data)
-    start = _HEADER.size + len(tokens)
-    if magic != _MAGIC or 4 * n_tokens != len(tokens) or len(data) != start + n_payload:
-        return None
-    if data[_HEADER.size : start] != tokens or zlib.crc32(data[_HEADER.size :]) != checksum:
-        return None
-    return data[start:]
-
-
-def _stored_tokens(path: Path) -> list[int]:
-    """The token ids of a block file, without its payload; empty for what is no block."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEADER.size)
-            if len(head) < _HEADER.size or head[:8] != _MAGIC:
-                return []
-            n_tokens = min(_HEADER.unpack(head)[1], 1 << 16)
-            data = file.read(4 * n_tokens)
-    except OSError:
-        return []
-    return array("i", data[: len(data) // 4 * 4]).tolist()
-
-
-# the whole folder -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StoredModel:
-    """What one identity has in the folder."""
-
-    identity: str
-    folder: Path
-    n_blocks: int
-    n_bytes: int
-    last_used: float
-    """Seconds since the epoch."""
-
-
-def stored_models(root: Path) -> list[StoredModel]:
-    """All identities in a cache folder, the one used last first."""
-    found = []
-    for folder in sorted(root.iterdir()) if root.is_dir() else []:
-        blocks = _blocks(folder) if folder.is_dir() else []
-        if blocks:
-            try:
-                identity = (folder / "identity").read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError):
-                identity = "unknown"
-            used = max(block.st_mtime for _, block in blocks)
-            found.append(StoredModel(identity, folder, len(blocks), sum(b.st_size for _, b in blocks), used))
-    return sorted(found, key=lambda model: -model.last_used)
-
-
-def folder_size(root: Path) -> int:
-    """Bytes of all blocks under `root`."""
-    return sum(model.n_bytes for model in stored_models(root))
-
-
-def damaged_blocks(root: Path, most: int = 10_000) -> list[Path]:
-    """Blocks whose size is not the one that their header tells, among the `most` first; they are never used."""
-    blocks = [path for model in stored_models(root) for path, _ in _blocks(model.folder)]
-    return [path for path in blocks[:most] if not _has_its_size(path)]
-
-
-def _has_its_size(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEADER.size)
-            size = os.fstat(file.fileno()).st_size
-    except FileNotFoundError:  # another process has evicted it
-        return True
-    except OSError:
-        return False
-    if len(head) < _HEADER.size:
-        return False
-    magic, n_tokens, _, n_payload = _HEADER.unpack(head)
-    return bool(magic == _MAGIC and size == _HEADER.size + 4 * n_tokens + n_payload)
-
-
-def evict(root: Path, target_bytes: int) -> int:
-    """Delete the blocks used longest ago until `target_bytes` are left; returns how many bytes are left.
-
-    A block that another process deletes at the same time, or is reading, is no error.
-    """
-    blocks = [block for model in stored_models(root) for block in _blocks(model.folder)]
-    total = sum(info.st_size for _, info in blocks)
-    for path, info in sorted(blocks, key=lambda block: block[1].st_mtime):
-        if total <= target_bytes:
-            break
-        with contextlib.suppress(OSError):
-            path.unlink()
-        total -= info.st_size
-    _sweep(root)
-    return total
-
-
-def clear(root: Path) -> int:
-    """Delete every block; returns how many bytes they had."""
-    freed = folder_size(root)
-    evict(root, 0)
-    for folder in root.iterdir() if root.is_dir() else []:
-        with contextlib.suppress(OSError):
-            (folder / "identity").unlink(missing_ok=True)
-            folder.rmdir()
-    return freed
-
-
-def _sweep(root: Path) -> None:
-    """Delete what writers that were killed have left."""
-    for part in root.glob("*/*.part"):
-        with contextlib.suppress(OSError):
-            if time.time() - part.stat().st_mtime > 3600:
-                part.unlink()
-
-
-def _blocks(folder: Path) -> list[tuple[Path, os.stat_result]]:
-    blocks = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(_SUFFIX):
-                with contextlib.suppress(OSError):
-                    blocks.append((Path(entry.path), entry.stat()))
-    return blocks

@@ -12,7 +12,8 @@ import pytest
 
 from localrun.engine.disk_prefix import DiskPrefix
 from localrun.engine.engine import Engine
-from localrun.engine.kv_store import KVStore, clear, evict, folder_size, stored_models
+from localrun.engine.kv_folder import clear, evict, folder_size, stored_models
+from localrun.engine.kv_store import KVStore
 from localrun.params import GenerationParams, OverflowPolicy
 from tests.engine.driver import GREEDY, Listener, make, run
 from tests.fakes import FakeBackend
