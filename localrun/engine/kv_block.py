@@ -1,7 +1,7 @@
 """One KV block as a file.
 
-A header, the token ids, then the keys and values as the engine wrote them. Knows the format; knows no key and no folder.
-Invariant: what `verified` gives is what was packed, for exactly these tokens.
+A header, the token ids, then the keys and values as the engine wrote them. Knows the format; knows no key and no
+folder. Invariant: what `verified` gives is what was packed, for exactly these tokens.
 """
 
 from __future__ import annotations
