@@ -38,7 +38,7 @@ class Faults:
     slow_s: float = 0.0
     """Wait so long after each 64 KiB."""
     hold_until: Callable[[], bool] | None = None
-    """Send the second 64 KiB only when this holds (or after half a minute)."""
+    """Send the last 64 KiB only when this holds (or after half a minute)."""
     retry_after: str | None = None
 
 
@@ -128,12 +128,12 @@ class _Handler(BaseHTTPRequestHandler):
             content = content[: faults.cut_after]
         try:
             for at in range(0, len(content), 1 << 16):
+                limit = time.monotonic() + (30 if faults.hold_until and at + (1 << 16) >= len(content) else 0)
+                while faults.hold_until and not faults.hold_until() and time.monotonic() < limit:
+                    time.sleep(0.005)
                 self.wfile.write(content[at : at + (1 << 16)])
                 if faults.slow_s:
                     time.sleep(faults.slow_s)
-                limit = time.monotonic() + 30
-                while faults.hold_until is not None and not faults.hold_until() and time.monotonic() < limit:
-                    time.sleep(0.005)
         except OSError:
             self.close_connection = True
             return

@@ -167,7 +167,7 @@ def test_without_pip_and_uv_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_an_interrupted_pip_is_stopped_and_leaves_nothing(index: Served, home: Path, progress: Recorder) -> None:
-    index.faults.slow_s = 0.2  # slow enough that pip is still at it when it is first looked at
+    index.faults.hold_until = lambda: progress.n_updates > 0  # pip is still at it when it is first looked at
     progress.interrupt_at = 0
     with pytest.raises(KeyboardInterrupt):
         resolve(NAME, progress=progress)

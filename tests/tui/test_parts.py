@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,6 @@ from localrun.tui.widgets.answer_markdown import PART_CHARACTERS, block_starts, 
 from localrun.tui.widgets.completion import MAX_SHOWN, command_completions, file_completions
 from localrun.tui.widgets.status_line import Status, status_content
 from localrun.tui.words import day_words, size_words
-from localrun.turns import short_turns
 
 
 def all_updates(bridge: Bridge) -> list[Update]:
@@ -244,14 +242,3 @@ def test_the_collector_is_left_as_it_was() -> None:
         assert gc.get_threshold() != before
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
-
-
-def test_the_interpreters_turns_are_short_only_while_the_screen_is_there() -> None:
-    before = sys.getswitchinterval()
-    with short_turns():
-        assert sys.getswitchinterval() < before
-        inner = short_turns()
-        inner.__enter__()
-    assert sys.getswitchinterval() < before  # another one is still there
-    inner.__exit__(None, None, None)
-    assert sys.getswitchinterval() == before
