@@ -21,7 +21,6 @@ class Recorder:
     done: int = 0
     open: int = 0
     interrupt_at: int | None = None
-    n_updates: int = 0
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -32,7 +31,6 @@ class Recorder:
 
     def update(self, done: int) -> None:
         self.done = done
-        self.n_updates += 1
         if self.interrupt_at is not None and done >= self.interrupt_at:
             raise KeyboardInterrupt
 

