@@ -84,6 +84,7 @@ def chat(
     if continue_last and session is not None:
         raise UsageError("--continue and --session were both given", hint="--session last is the same as --continue")
     config = load_config(flags)
+    config.engine(model or config.get("model"))  # what makes no sense is said before a screen is there
     from localrun.store import Store
 
     store = Store.open()

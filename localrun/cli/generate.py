@@ -120,6 +120,8 @@ def generate(
     params = replace(config.generation(name), constraint=constraint)
     n_parallel = _n_parallel(config, batch, samples)
     engine_params = replace(config.engine(name), n_parallel=n_parallel)
+    if batch is not None and (session is not None or samples > 1):
+        raise UsageError("--batch excludes --session and --samples")
     if batch is not None:
         return _batch(config, engine_params, params, batch, prompt, file or [], resume, stats=stats)
     if resume is not None:

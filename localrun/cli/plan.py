@@ -45,6 +45,7 @@ def plan(
 ) -> int:
     """Show what fits: layers on the GPU, context, KV type and quantization, before downloading."""
     from localrun.catalog import load_catalogue
+    from localrun.local.loading import unused_gpu_settings
 
     model = one_model(model, model_too)
     config = load_config(locals() | settings)
@@ -52,6 +53,9 @@ def plan(
     params = config.engine(name)
     with _subject(name, offline=bool(config.get("offline"))) as subject:
         report = _report(subject, params, config)
+        if not report.devices and not config.get("quiet"):
+            for flag in unused_gpu_settings(params):
+                write_stderr(f"warning: {flag} was given, but the engine sees no GPU\n")
         if json_output:
             write_stdout(to_json(report.as_json()))
         else:

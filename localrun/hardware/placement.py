@@ -112,6 +112,8 @@ class _Sum:
 
 def _shares(devices: Sequence[Device], spread: Spread | None) -> list[float]:
     """What part of the offloaded model each device gets: as asked for, else by free memory."""
+    if not devices:
+        return []
     asked = spread.tensor_split if spread is not None else ()
     parts = [*asked, *[0.0] * (len(devices) - len(asked))] if asked else [float(device.free) for device in devices]
     total = sum(parts)

@@ -60,7 +60,7 @@ class Loaded:
         parts = (
             f"gpu layers {self.gpu_layers}",
             f"experts in RAM {experts}" if experts else "",
-            params.spread.describe(),
+            params.spread.describe() if self.gpu_layers else "",
         )
         return " · ".join(part for part in parts if part)
 

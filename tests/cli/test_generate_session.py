@@ -31,3 +31,10 @@ def test_a_session_that_is_not_there_is_said_so() -> None:
 
 def test_a_session_excludes_what_has_no_place_in_it() -> None:
     run("generate", "--session", "last", "--raw", "hello").assert_refused(2, "--session")
+
+
+def test_a_batch_has_no_session(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "hi"}\n')
+    for more in (["--session", "nosuch"], ["--samples", "2"]):
+        run("generate", "--batch", rows, *more).assert_refused(2, "--batch excludes --session and --samples")

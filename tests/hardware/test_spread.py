@@ -25,6 +25,11 @@ def test_proportions_count_more_than_free_memory(header_of: HeaderOf) -> None:
     assert first.kv == pytest.approx(3 * second.kv, rel=0.1)
 
 
+def test_proportions_mean_nothing_without_a_gpu(header_of: HeaderOf) -> None:
+    shape = model_shape(header_of("Llama-3.2-1B"))
+    assert placed(shape, tensor_split=(3, 1)) == placed(shape)
+
+
 def test_a_gpu_without_a_share_gets_nothing(header_of: HeaderOf) -> None:
     shape = model_shape(header_of("Llama-3.1-70B"))
     for shares in ((1, 0), (1,)):
