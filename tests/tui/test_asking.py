@@ -145,12 +145,21 @@ async def test_editing_a_message_makes_a_branch(tmp_path: Path) -> None:
         await stage.until(lambda: stage.texts == ["quest", "A"])
 
 
-async def test_an_edit_is_given_up_with_esc_and_the_text_stays(tmp_path: Path) -> None:
+async def test_an_edit_is_given_up_with_esc_and_what_was_written_stays(tmp_path: Path) -> None:
     async with staged(tmp_path, "A") as stage:
         await stage.say("q")
-        await stage.pilot.press("f4", "escape")
+        await stage.pilot.press("f4", "u", "escape")
         assert stage.chat.editing_id is None
+        assert stage.chat.prompt.text == "qu"
+
+
+async def test_an_old_message_that_nobody_changed_gives_way_to_the_draft_before_it(tmp_path: Path) -> None:
+    async with staged(tmp_path, "A") as stage:
+        await stage.say("q")
+        await stage.pilot.press("n", "e", "w", "f4")
         assert stage.chat.prompt.text == "q"
+        await stage.pilot.press("escape")
+        assert stage.chat.prompt.text == "new"
 
 
 async def test_the_tree_shows_every_branch_and_goes_there(tmp_path: Path) -> None:

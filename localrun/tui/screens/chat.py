@@ -206,6 +206,8 @@ class ChatScreen(RunningScreen):
     async def begin_edit(self, message_id: int) -> None:
         """Put a message into the prompt; sending it makes a branch."""
         node = self.conversation.tree.nodes[message_id]
+        if self.editing_id is None:
+            self.draft_before_edit = self.prompt.text
         self.editing_id = message_id
         self.attachments = list(node.attachments)
         self.prompt.text = as_typed(node.text)

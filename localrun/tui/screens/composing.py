@@ -15,6 +15,7 @@ from textual import on
 from textual.screen import Screen
 
 from localrun.chat.conversation import Conversation
+from localrun.chat.conversation.commands import as_typed
 from localrun.chat.conversation.files import path_of, read_attachment
 from localrun.errors import LocalrunError
 from localrun.store import Attachment
@@ -38,6 +39,7 @@ class ComposingScreen(Screen[None]):
         super().__init__()
         self.attachments: list[Attachment] = []
         self.editing_id: int | None = None
+        self.draft_before_edit = ""
         self.typed_at = 0.0
         """When the prompt changed last, on the monotonic clock."""
         self.is_letter_due = False
@@ -58,7 +60,10 @@ class ComposingScreen(Screen[None]):
         self.is_letter_due = False
 
     async def end_edit(self) -> None:
-        """The message is not to be changed after all; what was written stays."""
+        """The message is not to be changed after all; what was written stays, or what stood there before comes back."""
+        node = self.conversation.tree.nodes.get(self.editing_id) if self.editing_id is not None else None
+        if node is not None and self.prompt.text == as_typed(node.text):
+            self.prompt.text = self.draft_before_edit
         self.editing_id = None
         self.attachments = []
         await self.show_chips()
