@@ -32,8 +32,8 @@ def quantize(
     type_: Annotated[
         str | None, typer.Option("-t", "--type", help="q4_k_m, q8_0, bf16, iq4_xs, …; copy keeps the types.")
     ] = None,
-    size: Annotated[str | None, typer.Option("--size", help="The largest size, for example 2.5GB.")] = None,
-    bpw: Annotated[float | None, typer.Option("--bpw", help="Bits per weight, for example 4.5.")] = None,
+    size: Annotated[str | None, typer.Option("--size", help="Not there yet: the largest size.")] = None,
+    bpw: Annotated[float | None, typer.Option("--bpw", help="Not there yet: bits per weight.")] = None,
     effort: Annotated[
         str, typer.Option("--effort", help="fast: as llama-quantize; normal: importance matrix.")
     ] = "normal",
