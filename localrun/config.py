@@ -37,6 +37,14 @@ def _number(value: object) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
+def _whole(value: object) -> int:
+    """A whole number, also one written as `2.0`; what is not finite is none."""
+    number = _number(value)
+    if not number.is_integer():
+        raise ValueError("it must be a whole number")
+    return int(number)
+
+
 def _boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
@@ -100,7 +108,7 @@ def _dry(value: object) -> tuple[float, ...]:
     parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
     if not 1 <= len(parts) <= 4:
         raise ValueError("it must be multiplier[,base[,allowed-length[,last-n]]]")
-    return tuple(_number(part) for part in parts)
+    return (*(_number(part) for part in parts[:2]), *(_whole(part) for part in parts[2:]))
 
 
 def _mirostat(value: object) -> tuple[float, ...]:
@@ -108,7 +116,7 @@ def _mirostat(value: object) -> tuple[float, ...]:
     parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
     if not 1 <= len(parts) <= 3:
         raise ValueError("it must be version[,tau[,eta]]")
-    return tuple(_number(part) for part in parts)
+    return (_whole(parts[0]), *(_number(part) for part in parts[1:]))
 
 
 def _logit_bias(value: object) -> tuple[tuple[int, float], ...]:
@@ -256,10 +264,10 @@ class Config:
             values["xtc_threshold"] = None if math.isnan(xtc[1]) else xtc[1]
         dry = self.get("dry", model) or ()
         names = ("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n")
-        values.update(zip(names, (*dry[:2], *(int(x) for x in dry[2:])), strict=False))
+        values.update(zip(names, dry, strict=False))
         mirostat = self.get("mirostat", model) or ()
         if mirostat:
-            values["mirostat"] = int(mirostat[0])
+            values["mirostat"] = mirostat[0]
             values.update(zip(("mirostat_tau", "mirostat_eta"), mirostat[1:], strict=False))
         return SamplingParams(**_given(values))
 

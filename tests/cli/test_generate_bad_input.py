@@ -50,6 +50,8 @@ class _Bytes(io.BytesIO):
         (["--logit-bias", "5=nan"], ["logit-bias", "5"]),
         (["--sampler-order", "top_k,warmth"], ["warmth"]),
         (["--mirostat", "3"], ["mirostat", "3"]),
+        (["--mirostat", "nan"], "mirostat", "nan"),
+        (["--dry", "1,1,nan"], "dry", "nan"),
         (["--xtc", "2"], ["xtc"]),
         (["--dry", "x"], ["--dry"]),
         (["--seed", "-5"], ["seed"]),

@@ -419,6 +419,24 @@ def test_no_number_is_rounded_over_a_bound_by_its_reader() -> None:
     assert accepts({"type": "number", "not": {"type": "integer"}}, "-12345.678")
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"prefixItems": 5}', "at /prefixItems: 5 is not"),
+        ('{"dependentSchemas": 5}', "at /dependentSchemas: 5 is not"),
+        ('{"dependentRequired": 5}', "at /dependentRequired: 5 is not"),
+        ('{"properties": {"a": {"unevaluatedProperties": 5}}}', "at /properties/a/unevaluatedProperties: 5 is not"),
+        ('{"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": 5}', "at /prefixItems: 5 is not"),
+        ('{"$ref": "#/x/a", "x": {"a": {"if": 5}}}', "at /x/a/if: 5 is not"),
+        ('{"$ref": "#/x", "x": {"properties": {"a": {"type": "foo"}}}}', "at /x/properties/a/type: 'foo' is not"),
+    ],
+)
+def test_a_keyword_of_the_wrong_kind_is_refused_with_its_place_in_either_draft(text: str, place: str) -> None:
+    with pytest.raises(ConstraintError) as caught:
+        check(ConstraintSpec("json_schema", text, "schema"))
+    assert place in caught.value.message
+
+
 # What is no JSON, or no text
 
 

@@ -91,6 +91,8 @@ class Document:
         if not isinstance(here, dict | bool):
             raise self.error(where, f"the reference {reference!r} leads to a value that is no schema")
         if path not in self._by_id:
+            if found := _fault(here, self.dialect):  # it stands where the meta-schema sees no schema
+                raise self.error(path + found[0], found[1])
             self._index(here, path, self._base_of(path))
         return path
 
@@ -246,32 +248,50 @@ def _first_refused(root: Any) -> tuple[str, str] | None:
 
 def _dialect(root: Schema, name: str) -> str:
     """Which draft the schema is written in; checks it against that draft's meta-schema."""
-    from jsonschema import Draft7Validator, Draft202012Validator
-    from jsonschema.exceptions import best_match
-
     declared = root.get("$schema") if isinstance(root, dict) else None
-    candidates = {
-        DRAFT_2020: ("https://json-schema.org/draft/2020-12/schema", Draft202012Validator),
-        DRAFT_7: ("http://json-schema.org/draft-07/schema", Draft7Validator),
-    }
     if isinstance(declared, str):
-        known = [key for key, (url, _) in candidates.items() if url == declared.rstrip("#")]
+        known = [key for key, url in _META_SCHEMAS.items() if url == declared.rstrip("#")]
         if not known and "2019-09" not in declared:
             hint = "Draft 2020-12 and draft 7 are known"
             raise ConstraintError(f"{name}: at /$schema: the dialect {declared!r} is not supported", hint=hint)
         tried = known or [DRAFT_2020, DRAFT_7]
     else:
         tried = [DRAFT_2020, DRAFT_7]
-    faults = {}
+    faults = []
     for dialect in tried:
-        validator = candidates[dialect][1]
-        fault = best_match(validator(validator.META_SCHEMA).iter_errors(root))
-        if fault is None:
+        found = _fault(root, dialect)
+        if found is None:
             return dialect
-        faults[dialect] = fault
-    fault = faults[tried[0]]
-    pointer = "".join(f"/{escape(str(part))}" for part in fault.absolute_path)
-    raise ConstraintError(f"{name}: at {pointer or '(root)'}: {_short(fault.message)}")
+        faults.append(found)
+    pointer, problem = faults[0]
+    raise ConstraintError(f"{name}: at {pointer or '(root)'}: {problem}")
+
+
+_META_SCHEMAS = {
+    DRAFT_2020: "https://json-schema.org/draft/2020-12/schema",
+    DRAFT_7: "http://json-schema.org/draft-07/schema",
+}
+_NEWER = frozenset(
+    ["prefixItems", "dependentSchemas", "dependentRequired", "unevaluatedItems", "unevaluatedProperties", "minContains", "maxContains", "$defs", "$anchor", "$dynamicAnchor", "$dynamicRef"]
+)
+"""Keywords that draft 7 does not know. They are read in it too, so they must make sense in it too."""
+
+
+def _fault(schema: Schema, dialect: str) -> tuple[str, str] | None:
+    """(JSON pointer, problem) of what the meta-schema refuses in a schema; else None."""
+    from jsonschema import Draft7Validator, Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    newest = Draft202012Validator(Draft202012Validator.META_SCHEMA)
+    if dialect == DRAFT_2020:
+        fault = best_match(newest.iter_errors(schema))
+    else:
+        fault = best_match(Draft7Validator(Draft7Validator.META_SCHEMA).iter_errors(schema))
+        if fault is None:
+            fault = next((f for f in newest.iter_errors(schema) if not _NEWER.isdisjoint(f.absolute_path)), None)
+    if fault is None:
+        return None
+    return "".join(f"/{escape(str(part))}" for part in fault.absolute_path), _short(fault.message)
 
 
 def _short(message: str) -> str:
