@@ -271,9 +271,10 @@ _META_SCHEMAS = {
     DRAFT_2020: "https://json-schema.org/draft/2020-12/schema",
     DRAFT_7: "http://json-schema.org/draft-07/schema",
 }
-_NEWER = frozenset(
-    ["prefixItems", "dependentSchemas", "dependentRequired", "unevaluatedItems", "unevaluatedProperties", "minContains", "maxContains", "$defs", "$anchor", "$dynamicAnchor", "$dynamicRef"]
-)
+_NEWER = frozenset({
+    "prefixItems", "dependentSchemas", "dependentRequired", "unevaluatedItems", "unevaluatedProperties",
+    "minContains", "maxContains", "$defs", "$anchor", "$dynamicAnchor", "$dynamicRef",
+})  # fmt: skip
 """Keywords that draft 7 does not know. They are read in it too, so they must make sense in it too."""
 
 
