@@ -128,7 +128,8 @@ class KVStore:
 
     def has(self, key: Key) -> bool:
         """Whether this one is there, or about to be written."""
-        return key.own in self._pending or (self._folder / key.file_name).exists()
+        # `Path.exists` raises where a folder may not be looked into, which costs the cache and not the answer.
+        return key.own in self._pending or os.path.exists(self._folder / key.file_name)
 
     def load_state(self, key: Key, tokens: Sequence[int]) -> Block | None:
         """The state of a whole sequence of `tokens`, saved under the key of its last block; None if it is unsound."""
