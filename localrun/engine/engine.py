@@ -7,6 +7,7 @@ says does not depend on who ran beside it.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence as Tokens
 from contextlib import suppress
@@ -31,6 +32,8 @@ from localrun.params import OverflowPolicy
 
 if TYPE_CHECKING:
     from localrun.engine.likelihood import LogProbs
+
+logger = logging.getLogger(__name__)
 
 # Waiting for another prompt's prefix pays when it saves more than a chunk's worth of rows.
 _WORTH_WAITING = 32
@@ -77,7 +80,7 @@ class Engine:
                 return
             self._waiting.append(sequence)
             self._waiting.sort(key=lambda s: (-s.params.priority, s.number))
-        except LocalrunError as error:
+        except Exception as error:  # of one sequence: the others go on
             self._fail(sequence, error)
 
     @property
@@ -195,7 +198,7 @@ class Engine:
                 self._restore(sequence)
                 if sequence.sampler is None:
                     self._chooser.open_sampler(sequence)
-            except LocalrunError as error:
+            except Exception as error:  # of one sequence: the others go on
                 self._fail(sequence, error)
                 continue
             self._waiting.remove(sequence)
@@ -235,7 +238,7 @@ class Engine:
         if work.n_draft:
             try:
                 self._go_on(sequence, self._guessing.verify(work))
-            except LocalrunError as error:
+            except Exception as error:  # of one sequence: the others go on
                 self._fail(sequence, error)
             return
         was_prefilling = sequence.prefilling
@@ -250,7 +253,7 @@ class Engine:
             return
         try:
             self._go_on(sequence, self._reason(work))
-        except LocalrunError as error:
+        except Exception as error:  # of one sequence: the others go on
             self._fail(sequence, error)
 
     def _reason(self, work: Work) -> FinishReason | None:
@@ -350,7 +353,10 @@ class Engine:
             )
         )
 
-    def _fail(self, sequence: Sequence, error: LocalrunError) -> None:
+    def _fail(self, sequence: Sequence, error: Exception) -> None:
+        if not isinstance(error, LocalrunError):
+            logger.error("a sequence failed because of a bug", exc_info=error)
+            error = EngineError(f"the answer ended because of a bug: {type(error).__name__}: {error}")
         with suppress(ValueError):
             self._waiting.remove(sequence)
         self._leave(sequence, keep=False)

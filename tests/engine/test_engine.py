@@ -307,3 +307,18 @@ def test_every_event_stream_ends_exactly_once() -> None:
         ends = [e for e in listener.events if type(e).__name__ in ("Finished", "Failed")]
         assert len(ends) == 1
         assert ends[0] is listener.events[-1]
+
+
+def test_a_bug_in_one_sequence_ends_that_sequence_alone() -> None:
+    engine = Engine(FakeBackend(), n_parallel=2)
+    broken, heard = make(b"broken")
+    sound, listener = make(b"sound")
+
+    def fail(*_: object) -> None:
+        raise TypeError("a bug")
+
+    broken.output.push = fail  # type: ignore[method-assign]
+    run(engine, broken, sound)
+    assert isinstance(heard.error, EngineError)
+    assert "TypeError: a bug" in heard.error.message
+    assert listener.text == alone(b"sound")
