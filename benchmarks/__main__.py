@@ -22,6 +22,7 @@ from localrun.catalog import load_catalogue, resolve
 MEASUREMENTS: dict[str, list[str]] = {
     "one_shot": ["-m", "benchmarks.one_shot"],
     "batch": ["-m", "benchmarks.batch", "--rows", "200", "--prefix", "500"],
+    "same_text": ["-m", "benchmarks.same_text"],
     "speculation": ["-m", "benchmarks.speculation"],
     "busy": ["-m", "benchmarks.busy"],
     "llama_bench": ["benchmarks/llama_bench.py", "--depth", "512"],

@@ -53,6 +53,8 @@ class _Cell:
     token: int
     pos: int
     seqs: set[int] = field(default_factory=set)
+    alone: bool = False
+    """Whether it was computed as one of the rows that fill no group, which may round differently."""
 
 
 class FakeBackend:
@@ -68,9 +70,13 @@ class FakeBackend:
         memory_kind: MemoryKind = "full",
         n_window: int = 0,
         eog_rate: float = 0.0,
+        n_tail: int = 8,
+        rounds: bool = False,
     ) -> None:
+        """With `rounds`, a row depends on its place in the batch, as in llama.cpp's kernels: fours and the rest."""
         self.table = ByteTable()
         self.n_ctx_seq, self.n_cells, self.n_batch, self.n_seq_max = n_ctx_seq, n_cells, n_batch, n_seq_max
+        self.n_tail, self._rounds = n_tail, rounds
         self.memory_kind, self.n_window, self.can_shift = memory_kind, n_window, memory_kind == "full"
         self.cells: list[_Cell] = []
         self.decodes: list[list[Span]] = []
@@ -98,7 +104,8 @@ class FakeBackend:
             assert 0 <= span.seq < self.n_seq_max
             assert self.last_position(span.seq) == span.start - 1, "positions follow each other"
             for i, token in enumerate(span.tokens):
-                self.cells.append(_Cell(token, span.start + i, {span.seq}))
+                alone = self._rounds and (rows < self.n_tail or row >= rows // 4 * 4)
+                self.cells.append(_Cell(token, span.start + i, {span.seq}, alone))
                 if span.logits == "all" or (span.logits == "last" and i == len(span.tokens) - 1):
                     self._rows[row] = self._predict(span.seq, span.start + i)
                 row += 1
@@ -142,10 +149,10 @@ class FakeBackend:
         return max((cell.pos for cell in self._of(seq)), default=-1)
 
     def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[Block]:
-        held = {cell.pos: cell.token for cell in self._of(seq)}
+        held = {cell.pos: (cell.token, cell.alone) for cell in self._of(seq)}
         wanted = range(start, stop)
         return [
-            json.dumps([[pos, held[pos]] for pos in wanted[i : i + block] if pos in held]).encode()
+            json.dumps([[pos, *held[pos]] for pos in wanted[i : i + block] if pos in held]).encode()
             for i in range(0, stop - start, block)
         ]
 
@@ -158,17 +165,19 @@ class FakeBackend:
         width = len(parsed[0]) if parsed else 0
         while parsed and len(parsed[-1]) < width:
             parsed.pop()
-        cells = [_Cell(token, pos, {seq}) for block in parsed for pos, token in block if stop is None or pos < stop]
-        assert [cell.pos for cell in cells] == list(range(start, start + len(cells)))
+        cells = [_Cell(token, pos, {seq}, alone) for block in parsed for pos, token, alone in block]
+        if [cell.pos for cell in cells] != list(range(start, start + len(cells))):
+            raise EngineError("these are blocks of other positions")
+        cells = [cell for cell in cells if stop is None or cell.pos < stop]
         self.cells += cells
         return len(cells)
 
     def save_state(self, seq: int) -> Block:
-        return json.dumps([[cell.pos, cell.token] for cell in self._of(seq)]).encode()
+        return json.dumps([[cell.pos, cell.token, cell.alone] for cell in self._of(seq)]).encode()
 
     def restore_state(self, seq: int, state: Block) -> bool:
         assert self.last_position(seq) == -1, "a state replaces nothing"
-        self.cells += [_Cell(token, pos, {seq}) for pos, token in json.loads(bytes(state))]
+        self.cells += [_Cell(token, pos, {seq}, alone) for pos, token, alone in json.loads(bytes(state))]
         return True
 
     def set_threads(self, decode: int, prefill: int) -> None:
@@ -208,7 +217,7 @@ class FakeBackend:
             complete = len(cells) == min(pos + 1, self.n_window)
         else:
             complete = [cell.pos for cell in cells] == list(range(pos + 1))
-        seen = b"".join(cell.token.to_bytes(2, "little") for cell in cells)
+        seen = b"".join((cell.token + (cell.alone << 12)).to_bytes(2, "little") for cell in cells)
         logits = np.full(N_VOCAB, -5.0, dtype=np.float32)
         scripted = self._scripted([cell.token for cell in cells])
         if scripted is not None:

@@ -12,9 +12,9 @@ from collections.abc import Sequence as Seq
 
 from localrun.engine.events import Diverged
 from localrun.engine.kv_store import Key, KVStore, Sibling
+from localrun.engine.pieces import reusable
 from localrun.engine.ports import Backend, Block
 from localrun.engine.sequence import Sequence
-from localrun.engine.slots import LEFT_TO_COMPUTE
 from localrun.errors import EngineError
 
 logger = logging.getLogger(__name__)
@@ -39,20 +39,30 @@ class DiskPrefix:
         if not self._usable:
             return 0
         size, tokens = self._store.block_tokens, sequence.tokens
-        keys = self._store.keys(tokens[: max(0, len(tokens) - LEFT_TO_COMPUTE)])
+        most = reusable(len(tokens), len(tokens), self._backend.n_tail)
+        keys = self._store.keys(tokens[:most])
         # With a window, the last cells of the prefix must be complete: the whole of it comes from the disk.
         first = 0 if self._backend.memory_kind == "window" else sequence.n_computed // size
         present = first + self._store.n_present(keys[first:])
         if present * size <= sequence.n_computed + size // 2:
             return 0
         # Beyond the whole blocks, the prompt may begin as a stored block does that goes on in another way.
-        rest = tokens[present * size : min((present + 1) * size, len(tokens) - LEFT_TO_COMPUTE)]
+        rest = tokens[present * size : min((present + 1) * size, most)]
         sibling = self._store.closest(self._store.past(keys, present), rest)
-        stop = present * size + (sibling.n_common if sibling is not None else 0)
+        known = present * size + (sibling.n_common if sibling is not None else 0)
+        stop = reusable(known, len(tokens), self._backend.n_tail)
+        if stop <= sequence.n_computed:
+            return 0
         blocks = self._blocks(keys[first:present], tokens[first * size : present * size], sibling)
         before = sequence.n_computed
         self._backend.remove(sequence.slot, first * size, -1)
-        restored = self._restored(sequence.slot, first * size, blocks, stop)
+        try:
+            restored = self._backend.restore_blocks(sequence.slot, first * size, blocks, stop)
+        except EngineError as error:
+            logger.warning("a cached prefix was refused by the engine: %s", error)
+            for key in [*keys[first:present], *([sibling.key] if sibling is not None else [])]:
+                self._store.drop(key)
+            restored = 0
         sequence.n_computed = first * size + restored
         sequence.n_cached_ram = min(before, sequence.n_computed)
         sequence.n_cached_disk = max(0, sequence.n_computed - before)
@@ -120,11 +130,3 @@ class DiskPrefix:
             last = self._store.load_sibling(sibling)
             if last is not None:
                 yield last
-
-    def _restored(self, slot: int, start: int, blocks: Iterator[Block], stop: int) -> int:
-        try:
-            return self._backend.restore_blocks(slot, start, blocks, stop)
-        except EngineError as error:
-            logger.warning("a cached prefix was refused by the engine: %s", error)
-            self._backend.remove(slot, start, -1)
-            return 0

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 
 from localrun.engine.events import Diverged
+from localrun.engine.kv_block import LARGEST_PAYLOAD
 from localrun.engine.kv_store import KVStore
 from localrun.engine.ports import Backend, Block
 from localrun.engine.sequence import Sequence
@@ -28,8 +29,6 @@ _QUESTION = 128
 """Tokens that the changing end of a prompt may have: a state lies before so many."""
 _COARSE = 512
 """That state lies at a multiple of this, so that questions of different length find the same one."""
-_LARGEST = 1 << 30
-"""Bytes of a state that is written at all."""
 _LARGEST_COPY = 64 << 20
 """Bytes of a state that is copied now and then while an answer is written."""
 
@@ -58,7 +57,13 @@ class DiskStates:
             if state is None:
                 continue
             self._backend.remove(sequence.slot, 0, -1)
-            sequence.n_computed = n * size if self._restored(sequence.slot, state) else 0
+            restored = self._backend.restore_state(sequence.slot, state)
+            if not restored or self._backend.last_position(sequence.slot) != n * size - 1:
+                logger.warning("a cached state was refused by the engine")
+                self._store.drop(keys[n - 1])
+                self._backend.remove(sequence.slot, 0, -1)
+                restored = False
+            sequence.n_computed = n * size if restored else 0
             sequence.n_cached_ram = min(before, sequence.n_computed)
             sequence.n_cached_disk = sequence.n_computed - sequence.n_cached_ram
             sequence.chunk_end = self._next_stop(sequence)
@@ -112,7 +117,7 @@ class DiskStates:
         if self._store.has(key):
             return
         state = state or self._state(sequence)
-        if state is not None and len(state) <= _LARGEST:
+        if state is not None and len(state) <= LARGEST_PAYLOAD:
             self._store.save(key, sequence.tokens[:at], state)
 
     def _state(self, sequence: Sequence) -> Block | None:
@@ -122,10 +127,3 @@ class DiskStates:
             logger.warning("the prefix cache on disk is off: %s", error)
             self._usable = False
             return None
-
-    def _restored(self, slot: int, state: Block) -> bool:
-        if self._backend.restore_state(slot, state):
-            return True
-        logger.warning("a cached state was refused by the engine")
-        self._backend.remove(slot, 0, -1)
-        return False

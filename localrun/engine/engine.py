@@ -60,7 +60,7 @@ class Engine:
         self._chooser = Chooser(backend)
         self._guessing = Guessing(backend, drafter, self._chooser)
         self._slots = Slots(backend, n_parallel, n_reserved=1 if disk is not None else 0)
-        self._scheduler = Scheduler(backend.n_batch, n_chunk)
+        self._scheduler = Scheduler(backend.n_batch, n_chunk, backend.n_tail)
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
         self._arrived = 0
@@ -144,8 +144,11 @@ class Engine:
                 part = tokens[done : done + self._backend.n_batch]
                 last = done + len(part) == len(tokens)
                 span = Span(lease.slot, done, part, "last" if last else "none")
-                if self._backend.decode([span]) is not Decoded.OK:
+                outcome = self._backend.decode([span])
+                if outcome is Decoded.NO_ROOM:
                     raise EngineError("the memory has no room to compare the choices", hint="take a larger --ctx")
+                if outcome is Decoded.ABORTED:
+                    raise EngineError("comparing the choices was interrupted")
                 done += len(part)
             return log_softmax(self._backend.logits(len(part) - 1))
         finally:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localrun.engine.kv_block import SUFFIX, packed_header, stored_tokens, verified
+from localrun.engine.kv_block import SUFFIX, UnsoundBlockError, packed_header, read_block, stored_tokens
 from localrun.engine.kv_folder import evict, folder_size
 from localrun.engine.ports import Block
 from localrun.paths import ensure_private
@@ -54,7 +54,7 @@ class Key:
 class Sibling:
     """A stored block with the past of another one."""
 
-    path: Path
+    key: Key
     tokens: list[int]
     n_common: int
     """Tokens at its beginning that are those it was compared with."""
@@ -121,7 +121,7 @@ class KVStore:
         size = self.block_tokens
         for i, key in enumerate(keys):
             held = array("i", tokens[i * size : (i + 1) * size]).tobytes()
-            payload = self._read(self._folder / key.file_name, held)
+            payload = self._read(key, held)
             if payload is None:
                 return
             yield payload
@@ -133,11 +133,11 @@ class KVStore:
 
     def load_state(self, key: Key, tokens: Sequence[int]) -> Block | None:
         """The state of a whole sequence of `tokens`, saved under the key of its last block; None if it is unsound."""
-        return self._read(self._folder / key.file_name, array("i", tokens).tobytes())
+        return self._read(key, array("i", tokens).tobytes())
 
     def load_sibling(self, sibling: Sibling) -> Block | None:
         """A block that `closest` found; None for one that is damaged or gone."""
-        return self._read(sibling.path, array("i", sibling.tokens).tobytes())
+        return self._read(sibling.key, array("i", sibling.tokens).tobytes())
 
     def closest(self, past: str, tokens: Sequence[int]) -> Sibling | None:
         """The stored block after `past` that agrees longest with `tokens`.
@@ -151,33 +151,36 @@ class KVStore:
             return None
         for name in names[:_SIBLINGS]:
             other = stored_tokens(self._folder / name) if name.endswith(SUFFIX) else []
-            if name != Key(_own_key(past, array("i", other).tobytes()), past).file_name:
+            key = Key(_own_key(past, array("i", other).tobytes()), past)
+            if name != key.file_name:
                 continue  # damaged, or of another past whose key begins alike
             n_common = next((i for i, (a, b) in enumerate(zip(other, tokens, strict=False)) if a != b), None)
             n_common = min(len(other), len(tokens)) if n_common is None else n_common
             if best is None or n_common > best.n_common:
-                best = Sibling(self._folder / name, other, n_common)
+                best = Sibling(key, other, n_common)
         return best
 
-    def _read(self, path: Path, tokens: bytes) -> Block | None:
-        """The block of exactly these tokens in a file; None for one that is missing or damaged."""
+    def drop(self, key: Key) -> None:
+        """Delete a block that turned out to be of no use."""
+        with contextlib.suppress(OSError):
+            (self._folder / key.file_name).unlink()
+
+    def _read(self, key: Key, tokens: bytes) -> Block | None:
+        """The block of exactly these tokens; None for one that is missing or damaged."""
+        path = self._folder / key.file_name
         try:
-            with path.open("rb", buffering=0) as file:
-                data = bytearray(os.fstat(file.fileno()).st_size)
-                n_read = file.readinto(data)
+            payload = read_block(path, key.own, tokens)
         except FileNotFoundError:
             return None
         except OSError as error:
             self._problem(f"a cached block cannot be read: {error.strerror}")
             return None
-        payload = verified(memoryview(data)[:n_read], tokens)
-        if payload is None:
+        except UnsoundBlockError:
             self.counters.damaged += 1
             self._problem("a cached block is damaged or foreign: it is computed again")
-            with contextlib.suppress(OSError):
-                path.unlink()
+            self.drop(key)
             return None
-        self.counters.read_bytes += len(data)
+        self.counters.read_bytes += len(payload)
         with contextlib.suppress(OSError):
             os.utime(path)  # used now: evicted last
         return payload
@@ -225,7 +228,7 @@ class KVStore:
             ensure_private(self._folder)
             (self._folder / "identity").write_text(self._identity, encoding="utf-8")
         part = self._folder / f"{key.own}.{os.getpid()}.part"
-        header = packed_header(tokens, payload)
+        header = packed_header(key.own, tokens, payload)
         try:
             with open(os.open(part, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(header)

@@ -178,6 +178,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def n_tail(self) -> int:
+        """The least length of a prompt's last piece that is computed like the whole (see `pieces`)."""
+        ...
+
+    @property
     def n_seq_max(self) -> int: ...
 
     @property

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from localrun.engine.pieces import GROUP, next_piece
 from localrun.engine.ports import Span
 from localrun.engine.sequence import Sequence
 
@@ -69,9 +70,11 @@ class ChunkBudget:
 class Scheduler:
     """Plans steps of at most `n_batch` rows; a prompt is computed in chunks of at most `n_chunk` tokens."""
 
-    def __init__(self, n_batch: int, n_chunk: int) -> None:
+    def __init__(self, n_batch: int, n_chunk: int, n_tail: int = GROUP) -> None:
+        """`n_tail` is the least length of a prompt's last chunk, if the prompt has so many tokens."""
         self._n_batch = n_batch
         self._n_chunk = min(n_chunk, n_batch)
+        self._n_tail = n_tail
         self._budget = ChunkBudget()
 
     def plan(self, running: Iterable[Sequence], drafts: dict[int, list[int]] | None = None) -> list[Work]:
@@ -93,11 +96,12 @@ class Scheduler:
             row += len(work.span.tokens)
         chunk = min(self._n_chunk, self._budget.tokens()) if decoding else self._n_chunk
         room = min(self._n_batch - row, chunk)
+        n_decoding = len(works)
         for sequence in ordered:
-            if room <= 0:
+            if room <= 0 or (room < GROUP and len(works) > n_decoding):
                 break
             if sequence.prefilling:
-                work = _work(sequence, row, min(_chunk(sequence), room), [])
+                work = _work(sequence, row, next_piece(_chunk(sequence), room, self._n_tail), [])
                 works.append(work)
                 row += len(work.span.tokens)
                 room -= len(work.span.tokens)

@@ -9,13 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localrun.engine.pieces import reusable
 from localrun.engine.ports import Backend
 from localrun.engine.prefix_tree import Match, PrefixTree
-
-LEFT_TO_COMPUTE = 2
-"""Tokens of a prompt that are computed however much of it is known. One would do for the logits; but CPU kernels for
-one row round differently from those for many, and with two the logits are those of the whole prompt, bit for bit."""
-
 
 _SPARE_TOKENS = 128
 _SHARE_ON_DISK = 1 / 16
@@ -152,20 +148,26 @@ class Slots:
     def _usable(self, tokens: Sequence[int]) -> tuple[int, int | None]:
         """The longest prefix that can really be continued, and the slot that has it."""
         match = self._tree.match(tokens)
-        kind = self._backend.memory_kind
-        # A running state cannot step back: it is continued from exactly where it is.
-        length = min(match.length, len(tokens) - (1 if kind == "state" else LEFT_TO_COMPUTE))
-        if length <= 0:
+        n_tail = self._backend.n_tail
+        if self._backend.memory_kind != "state":
+            length = reusable(match.length, len(tokens), n_tail)
+            for slot in self._by_preference(match, length):
+                if length and self._holds_window(slot, length):
+                    return length, slot
+        if self._backend.memory_kind == "full":
             return 0, None
+        # A running state cannot step back, nor can a window that has moved on: they go on from exactly where they are.
+        length = min(match.length, len(tokens) - (1 if self._backend.memory_kind == "state" else n_tail))
         for slot in self._by_preference(match, length):
-            held = len(self._tree.held(slot))
-            if kind == "state" and (held != length or slot not in self._idle):
-                continue
-            if kind == "window" and self._backend.first_position(slot) > max(0, length - self._backend.n_window):
-                # The window's cells before the cut are gone: going on from here would be silently wrong.
-                continue
-            return length, slot
+            if length > 0 and slot in self._idle and len(self._tree.held(slot)) == length:
+                return length, slot
         return 0, None
+
+    def _holds_window(self, slot: int, length: int) -> bool:
+        """Whether the window before position `length` is whole: going on without it would be silently wrong."""
+        if self._backend.memory_kind != "window":
+            return True
+        return self._backend.first_position(slot) <= max(0, length - self._backend.n_window)
 
     def _by_preference(self, match: Match, length: int) -> list[int]:
         """Idle slots that end exactly here first (they can be taken over), then any, in a stable order."""

@@ -1,7 +1,7 @@
 """The thread that owns an engine.
 
-Knows threads and deadlines; knows no policy. Invariant: after it has started, nobody else touches the backend; others
-leave commands and set flags.
+Knows threads and deadlines; knows no policy. Invariants: after it has started, nobody else touches the backend; others
+leave commands and set flags; a command that was taken is obeyed, so that whoever handed in a sequence hears its end.
 """
 
 from __future__ import annotations
@@ -30,18 +30,24 @@ class EngineWorker:
         self._engine = engine
         self._backend = backend
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._gate = threading.Lock()
+        """Held while a command is put or the worker's state changes: nothing is put that nobody would read."""
         self._closing = False
+        """No sequence is taken any more."""
+        self._over = False
+        """No command is read any more."""
         self._timers: list[tuple[threading.Timer, Sequence]] = []
         self._thread = threading.Thread(target=self._run, name="localrun-engine", daemon=True)
         self._thread.start()
 
     def submit(self, sequence: Sequence) -> None:
-        """Queue a sequence. Its events come on the worker's thread."""
-        if self._closing:
-            raise EngineError("the engine is closed")
-        if sequence.params.timeout_s is not None:
-            self._start_timer(sequence, sequence.params.timeout_s)
-        self._commands.put(lambda: self._engine.submit(sequence))
+        """Queue a sequence. Its events come on the worker's thread. Raises `EngineError` after `close`."""
+        with self._gate:
+            if self._closing:
+                raise EngineError("the engine is closed")
+            self._commands.put(lambda: self._engine.submit(sequence))
+            if sequence.params.timeout_s is not None:
+                self._start_timer(sequence, sequence.params.timeout_s)
 
     def cancel(self, sequence: Sequence) -> None:
         """End a sequence soon, inside a decode if nobody else needs that decode. Any thread may call it."""
@@ -49,7 +55,7 @@ class EngineWorker:
         self._hurry()
 
     def call(self, function: Callable[[], T]) -> Future[T]:
-        """Run `function` on the worker's thread, between steps."""
+        """Run `function` on the worker's thread, between steps. Raises `EngineError` when the thread has ended."""
         future: Future[T] = Future()
 
         def run() -> None:
@@ -58,21 +64,25 @@ class EngineWorker:
             except BaseException as error:  # handed to whoever waits, whatever it is
                 future.set_exception(error)
 
-        self._commands.put(run)
+        with self._gate:
+            if self._over:
+                raise EngineError("the engine is closed")
+            self._commands.put(run)
         return future
 
     def close(self) -> None:
-        """End what runs, and the thread. Idempotent."""
-        if not self._closing:
+        """End what runs, and the thread. Idempotent; any thread may call it, and each returns when it is over."""
+        with self._gate:
             self._closing = True
-            for sequence in self._engine.everybody():
-                sequence.cancelled = True
-            self._backend.abort()
-            self._commands.put(_nothing)
+            timers = [timer for timer, _ in self._timers]
+        for sequence in self._engine.everybody():
+            sequence.cancelled = True
+        self._backend.abort()
+        self._commands.put(_nothing)
+        for timer in timers:
+            timer.cancel()
         if self._thread is not threading.current_thread():
             self._thread.join()
-        for timer, _ in self._timers:
-            timer.cancel()
 
     def _start_timer(self, sequence: Sequence, seconds: float) -> None:
         for timer, owner in self._timers:
@@ -99,7 +109,9 @@ class EngineWorker:
                 if not self._engine.busy:
                     self._backend.rest()
                 self._obey(block=not self._engine.busy)
-                self._engine.step()
+                if not self._closing:
+                    self._engine.step()
+            self._obey_the_last()
             self._engine.close()
         except Exception as error:  # a bug of ours must reach the owners, who would wait for ever
             logger.exception("the engine's worker failed")
@@ -107,15 +119,28 @@ class EngineWorker:
 
     def _obey(self, *, block: bool) -> None:
         """Run the commands that are there; with `block`, wait for the first."""
-        try:
-            self._commands.get(block=block)()
-            while True:
-                self._commands.get_nowait()()
-        except queue.Empty:
-            return
+        while True:
+            try:
+                command = self._commands.get(block=block)
+            except queue.Empty:
+                return
+            block = False
+            try:
+                command()
+            except Exception:  # of its owner, who did not even take the error: the others go on
+                logger.exception("a command of the engine's worker failed")
+
+    def _obey_the_last(self) -> None:
+        """Run what was put before the gate closed, and whatever that puts."""
+        while not self._over:
+            self._obey(block=False)
+            with self._gate:
+                self._over = self._closing and self._commands.empty()
 
     def _fail_everybody(self, error: Exception) -> None:
-        self._closing = True
+        with self._gate:
+            self._closing = True
+        self._obey_the_last()
         failure = EngineError(f"the engine stopped because of a bug: {type(error).__name__}: {error}")
         for sequence in self._engine.everybody():
             sequence.notify(Failed(failure))

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from localrun.engine.ports import Decoded, MemoryKind, Span
 from localrun.errors import DoesNotFitError, EngineError
 from localrun.llama.batch import Batch
+from localrun.llama.blocks import restore_blocks, save_blocks
 from localrun.llama.library import bindings, engine_log, listen
 from localrun.llama.model import LlamaModel
 from localrun.llama.openmp import end_team
 from localrun.llama.sampler import SamplerChain
-from localrun.llama.state import Section, UnknownLayoutError, between, parse, restore_sequence, save_sequence
+from localrun.llama.state import restore_sequence, save_sequence
 from localrun.llama.vocabulary import Vocabulary
 from localrun.params import KVType, SamplingParams
 
@@ -165,6 +166,13 @@ class LlamaContext:
         return min(self.options.n_batch, int(self._lib.llama_n_batch(self.handle)))
 
     @property
+    def n_tail(self) -> int:
+        # Flash attention takes rows in tiles of 64 where there are so many (`GGML_FA_TILE_Q`), but not with a
+        # quantized cache; the tiled K-quant kernels begin at 8 (`ggml_tiled_min_batch`).
+        options = self.options
+        return 64 if options.flash_attention is not False and options.kv_type == "f16" else 8
+
+    @property
     def n_seq_max(self) -> int:
         return self.options.n_seq_max
 
@@ -251,51 +259,10 @@ class LlamaContext:
     # blocks of the memory ----------------------------------------------------------------------------------------
 
     def save_blocks(self, seq: int, start: int, stop: int, block: int) -> list[Block]:
-        """The cells of positions [start, stop) of `seq`, in blocks of `block` tokens.
-
-        Raises `UnknownLayoutError` where this engine's memory cannot be cut into blocks.
-        """
-        return [self._save_block(seq, first, first + block) for first in range(start, stop, block)]
-
-    def _save_block(self, seq: int, start: int, stop: int) -> Block:
-        spare = self._spare
-        self.copy(seq, spare, start, stop)
-        try:
-            state = save_sequence(self._lib, self.handle, spare)
-        finally:
-            self.remove(spare, 0, -1)
-        sections = parse(state)
-        if len(sections) != (2 if self.memory_kind == "window" else 1):
-            raise UnknownLayoutError(f"the engine's state has {len(sections)} sections")
-        if sorted(sections[0].positions) != list(range(start, stop)):
-            raise UnknownLayoutError("the engine's state holds other positions than were asked for")
-        if all(section.in_order for section in sections):
-            return state
-        # Beside other sequences the cells lie where there was room; a block has them in the order of their positions.
-        return between(state, sections, [(start, stop)] * len(sections))
+        return save_blocks(self, self._seq(seq), start, stop, block)
 
     def restore_blocks(self, seq: int, start: int, blocks: Iterable[Block], stop: int | None = None) -> int:
-        """Put blocks back behind position `start` of `seq`, up to position `stop`; how many tokens that makes.
-
-        With a sliding window, only as far as a window is complete. What was restored before a block that the engine
-        refuses stays, but for a window. Raises `UnknownLayoutError` for bytes that are no block; `seq` is empty from
-        `start` on then.
-        """
-        limit = stop if stop is not None else 1 << 31
-        try:
-            if self.memory_kind == "window":
-                return self._restore_window(seq, start, list(blocks), limit)
-            at = start
-            for block in blocks:
-                sections = parse(block)
-                end = min(limit, sections[0].end)
-                if not self._restore_block(seq, between(block, sections, [(at, end)] * len(sections))):
-                    break
-                at = end
-            return at - start
-        except UnknownLayoutError:
-            self.remove(seq, start, -1)
-            raise
+        return restore_blocks(self, self._seq(seq), start, blocks, stop)
 
     def save_state(self, seq: int) -> Block:
         return save_sequence(self._lib, self.handle, self._seq(seq))
@@ -305,40 +272,6 @@ class LlamaContext:
             if not self._grow():
                 return False
         return True
-
-    def _restore_window(self, seq: int, start: int, blocks: list[Block], limit: int) -> int:
-        parsed = [parse(block) for block in blocks]
-        while parsed and not self._window_complete(parsed, start, min(limit, parsed[-1][0].end)):
-            parsed.pop()
-        if not parsed:
-            return 0
-        end = min(limit, parsed[-1][0].end)
-        # What lies before the last window is of no use to the window's memory, and may have no room there.
-        bounds = [(start, end), (end - self.n_window, end)]
-        for block, sections in zip(blocks, parsed, strict=False):
-            if not self._restore_block(seq, between(block, sections, bounds)):
-                self.remove(seq, start, -1)
-                return 0
-        return end - start
-
-    def _restore_block(self, seq: int, state: Block) -> bool:
-        # The engine replaces a whole sequence: a block goes through the spare one.
-        while not restore_sequence(self._lib, self.handle, self._spare, state):
-            if not self._grow():
-                return False
-        self.copy(self._spare, seq, 0, -1)
-        self.remove(self._spare, 0, -1)
-        return True
-
-    def _window_complete(self, blocks: list[list[Section]], start: int, last: int) -> bool:
-        first = max(0, last - self.n_window)
-        held = [position for block in blocks for position in sorted(block[1].positions) if first <= position < last]
-        return first >= start and held == list(range(first, last))
-
-    @property
-    def _spare(self) -> int:
-        """The sequence id that the engine leaves to us."""
-        return self.options.n_seq_max - 1
 
     # threads and abort --------------------------------------------------------------------------------------------
 

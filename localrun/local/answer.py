@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from localrun.engine.events import Chosen, Diverged, EngineEvent, Failed, Finished, Notice, Progress
 from localrun.engine.sequence import Sequence
-from localrun.errors import InvalidOutputError, LocalrunError
+from localrun.errors import EngineError, InvalidOutputError, LocalrunError
 from localrun.local.reuse import explain
 from localrun.responder import (
     Done,
@@ -122,7 +122,7 @@ class Answer:
         elif isinstance(event, Notice):
             self.warn(Warning_(event.code, event.message))
         elif isinstance(event, Diverged):
-            self._reuse = explain(event, self._sequence.tokens, self._owner.wait_loaded().model.vocabulary)
+            self._reuse = explain(event, self._sequence.tokens, self._owner.vocabulary)
         else:
             self._ended = True
             self._owner.forget(self)
@@ -146,7 +146,10 @@ class Answer:
                 return
         if complete and self._constraint is not None and self._constraint.choices:
             # On the engine's thread, but after its step: comparing the choices decodes.
-            self._owner.after_step(lambda: self._finish_choice(event, text))
+            try:
+                self._owner.after_step(lambda: self._finish_choice(event, text))
+            except EngineError as error:
+                self._sink.put((self, error))
             return
         self.put(Done(self._result(event, text)))
 

@@ -9,6 +9,7 @@ import threading
 from dataclasses import dataclass
 
 from localrun.catalog import ModelFile
+from localrun.errors import EngineError
 from localrun.gguf import GGUFHeader
 from localrun.hardware.cpu import physical_cores
 from localrun.llama.embedding import EmbeddingContext
@@ -43,6 +44,7 @@ class LocalEmbedder:
     def __init__(self, file: ModelFile, header: GGUFHeader, params: EngineParams) -> None:
         """Raises `ModelLoadError`, `DoesNotFitError`, `EngineError`."""
         self._lock = threading.Lock()
+        self._closed = False
         layers = params.gpu_layers or 0
         self._model = LlamaModel.load(file.path, gpu_layers=layers, use_mmap=params.use_mmap, spread=params.spread)
         threads = params.threads or physical_cores()
@@ -63,6 +65,8 @@ class LocalEmbedder:
     def embed(self, text: str) -> Embedding:
         """The vector of a text. Raises `ContextOverflowError`, `EngineError`."""
         with self._lock:
+            if self._closed:
+                raise EngineError("the model is closed", hint="load it again")
             tokens = self._context.tokens(text)
             try:
                 return Embedding(self._context.embed(tokens), len(tokens))
@@ -72,5 +76,6 @@ class LocalEmbedder:
     def close(self) -> None:
         """Free the model. Idempotent."""
         with self._lock:
+            self._closed = True
             self._context.close()
             self._model.close()

@@ -24,7 +24,6 @@ from localrun.engine.sequence import Sequence
 from localrun.engine.speculative import Drafter, NgramDrafter
 from localrun.engine.threads import ThreadGovernor
 from localrun.engine.worker import EngineWorker
-from localrun.errors import EngineError
 from localrun.gguf import known_sha256
 from localrun.hardware.cpu import usable_cpus
 from localrun.hardware.load import LoadProbe
@@ -33,6 +32,7 @@ from localrun.local.answer import Answer, Sink
 from localrun.local.constraining import RequestConstraint, Vocabularies, checked_constraint
 from localrun.local.context import open_context
 from localrun.local.drafting import DraftModel
+from localrun.local.gate import Gate
 from localrun.local.loading import Loaded, Loading
 from localrun.local.output import AnswerOutput
 from localrun.local.prompts import Encoded, Prompts
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from localrun.catalog import ModelFile
     from localrun.chat.template import ChatTemplate
     from localrun.constraint.compiled import PreparedVocabulary
+    from localrun.llama.vocabulary import Vocabulary
 
 _FIRST_ANSWER = 512
 """Tokens that memory is taken for when a request has no limit; the context grows when an answer is longer."""
@@ -71,7 +72,9 @@ class LocalResponder:
         self._prompts = Prompts(self._header, file.name)
         self._told_once: list[Warning_] = []
         """Warnings for the next answer alone."""
-        self._closed = False
+        self._gate = Gate()
+        """Whoever uses the model or makes a context is inside."""
+        self._closing = threading.RLock()
         self._lock = threading.Lock()
         self._answers: list[Answer] = []
         self._worker: EngineWorker | None = None
@@ -122,23 +125,25 @@ class LocalResponder:
         return len(self.encode(request).ids)
 
     def close(self, *, free: bool = True) -> None:
-        """End everything and free the model. Idempotent.
+        """End everything and free the model. Idempotent; any thread may call it while others ask for answers.
 
         Without `free`, the memory is left to the end of the process, which is near: the system takes it faster.
         """
-        self._closed = True
+        self._gate.close()
         self._loading.stopping.set()
-        if self._worker is not None:
-            self._worker.close()
-        if self._disk is not None:
-            self._disk.close()
-        if self._vocabularies is not None:
-            self._vocabularies.close()
-        if self._draft is not None and free:
-            self._draft.close()
-        if self._context is not None and free:
-            self._context.close()
-        self._loading.close(free=free)
+        with self._closing:
+            self._gate.wait_empty()
+            if self._worker is not None:
+                self._worker.close()
+            if self._disk is not None:
+                self._disk.close()
+            if self._vocabularies is not None:
+                self._vocabularies.close()
+            if self._draft is not None and free:
+                self._draft.close()
+            if self._context is not None and free:
+                self._context.close()
+            self._loading.close(free=free)
 
     # one answer ---------------------------------------------------------------------------------------------------
 
@@ -148,13 +153,14 @@ class LocalResponder:
         Raises `TemplateError`, `ConstraintError` or `UsageError` for a request that makes no sense.
         """
         submitted = time.perf_counter()
-        if self._closed:
-            raise EngineError("the model is closed", hint="load it again")
-        self._loading.stopping.clear()
+        with self._gate.inside(on_entry=self._loading.stopping.clear):
+            return self._start(request, sink, submitted)
+
+    def _start(self, request: Request, sink: Sink | None, submitted: float) -> Answer:
         checked = checked_constraint(request.params.constraint)
         constraint = RequestConstraint(checked, self._tables()) if checked is not None else None
         self._prompts.render(request)  # beside the loading: a template's refusal is told before a weight is needed
-        loaded = self.wait_loaded()
+        loaded = self._loading.wait()
         if constraint is not None and self._params.n_parallel > 1:
             constraint.compile_now()  # in the caller's thread: other answers must not wait for a large schema
         encoded = self.encode(request)
@@ -203,9 +209,8 @@ class LocalResponder:
 
     def wait_loaded(self) -> Loaded:
         """The model, when it is there. Raises what loading raised, and `EngineError` after `close`."""
-        if self._closed:
-            raise EngineError("the model is closed", hint="load it again")
-        return self._loading.wait()
+        with self._gate.inside():
+            return self._loading.wait()
 
     @property
     def cache_problems(self) -> list[str]:
@@ -217,7 +222,13 @@ class LocalResponder:
 
         Raises what loading raises, and `DoesNotFitError`.
         """
-        self._worker_for(self._plan.n_ctx, 0)
+        with self._gate.inside():
+            self._worker_for(self._plan.n_ctx, 0)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The model's vocabulary, for who is inside or on the engine's thread. Waits for the model."""
+        return self._loading.wait().model.vocabulary
 
     @property
     def load_s(self) -> float:
@@ -234,7 +245,8 @@ class LocalResponder:
 
     def encode(self, request: Request) -> Encoded:
         """Token ids of a request's prompt, and what there is to say about it. Waits for the model."""
-        return self._prompts.encode(request, self.wait_loaded().model.vocabulary)
+        with self._gate.inside():
+            return self._prompts.encode(request, self.vocabulary)
 
     def forget(self, answer: Answer) -> None:
         """Called by an answer that has ended."""
@@ -258,7 +270,7 @@ class LocalResponder:
         """The probability of each string of a choice after the tokens `before`. Call on the engine's thread."""
         engine = self._engine
         assert engine is not None
-        table = self.wait_loaded().model.vocabulary
+        table = self.vocabulary
 
         def score(path: TokenIds[int]) -> list[float]:
             row: list[float] = engine.next_logprobs([*before, *path]).tolist()
@@ -277,7 +289,9 @@ class LocalResponder:
             if self._worker is None:
                 wanted = n_prompt + (max_tokens if max_tokens is not None else _FIRST_ANSWER) + 1
                 n_first = min(self._plan.n_ctx, wanted) * self._params.n_parallel
-                self._context = open_context(self.wait_loaded(), self._header, self._params, self._plan.n_ctx, n_first)
+                self._context = open_context(
+                    self._loading.wait(), self._header, self._params, self._plan.n_ctx, n_first
+                )
                 self._disk = self._open_disk(self._context)
                 self._engine = Engine(
                     self._context,
@@ -295,7 +309,7 @@ class LocalResponder:
             return None
         if self._params.draft == "ngram":
             return NgramDrafter()
-        self._draft = DraftModel(self._params.draft, self.wait_loaded().model, self._params, self._plan.n_ctx)
+        self._draft = DraftModel(self._params.draft, self._loading.wait().model, self._params, self._plan.n_ctx)
         return self._draft.drafter
 
     def _open_disk(self, context: LlamaContext) -> DiskPrefix | DiskStates | None:
@@ -306,7 +320,7 @@ class LocalResponder:
             self._told_once.append(Warning_("cache_off", f"the prefix cache is off: {obstacle}"))
             return None
         content = self._loading.fingerprint()
-        placed = self.wait_loaded().where(self._params)
+        placed = self._loading.wait().where(self._params)
         identity = cache_identity(self._file.name, self._header, content, context, placed)
         store = KVStore(root, identity, budget_bytes=cache_budget(root))
         return DiskStates(context, store) if context.memory_kind == "state" else DiskPrefix(context, store)

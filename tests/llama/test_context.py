@@ -158,13 +158,16 @@ def test_blocks_saved_in_pieces_are_those_saved_at_once(context: Make, model: Ll
     ]  # fmt: skip
 
 
-def test_a_damaged_block_is_refused_and_leaves_the_sequence_empty(context: Make, model: LlamaModel) -> None:
+def test_what_is_no_block_of_these_positions_is_refused_and_leaves_the_sequence_empty(
+    context: Make, model: LlamaModel
+) -> None:
     made = context()
     made.decode([Span(0, 0, model.vocabulary.encode(b"word " * 64)[:64], "none")])
-    (block,) = made.save_blocks(0, 0, 64, 64)
-    with pytest.raises(UnknownLayoutError):
-        made.restore_blocks(1, 0, [block[: len(block) // 2]])
-    assert made.last_position(1) == -1
+    first, second = made.save_blocks(0, 0, 64, 32)
+    for blocks in ([first[: len(first) // 2]], [b""], [second], [first, first], [first, b"x" * 8]):
+        with pytest.raises(UnknownLayoutError):
+            made.restore_blocks(1, 0, blocks)
+        assert made.last_position(1) == -1
 
 
 def test_a_seed_gives_the_same_tokens_and_another_seed_others(context: Make, model: LlamaModel) -> None:

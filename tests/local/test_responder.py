@@ -21,8 +21,9 @@ from localrun.errors import (
     UsageError,
 )
 from localrun.gguf import read_header
+from localrun.local import LocalResponder
 from localrun.params import ConstraintSpec, GenerationParams, OverflowPolicy, SamplingParams
-from localrun.responder import Done, Request, TextPiece
+from localrun.responder import Done, Request, TextPiece, TokenChosen
 from tests.local.conftest import GREEDY, Open, raw, result
 
 pytestmark = pytest.mark.model
@@ -67,6 +68,37 @@ def test_cold_in_memory_and_from_disk_the_text_is_the_same(name: str, open_model
     assert all(r.usage.cached_disk_tokens > 0.7 * r.usage.prompt_tokens for r in from_disk[1:])
     if name == "smollm2":
         assert in_memory[1].usage.cached_ram_tokens > 0.9 * in_memory[1].usage.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("name", "flash"), [("smollm2", False), ("smollm2", True), ("gemma3", False), ("gemma3", True)]
+)
+def test_every_probability_is_that_of_a_cold_run_wherever_a_prompt_left_an_earlier_one(
+    name: str, flash: bool, open_model: Open
+) -> None:
+    """Bit for bit, on the CPU: lengths around those at which kernels begin to take rows in another way."""
+
+    def chosen(responder: LocalResponder, text: str) -> list[tuple[bytes, float | None]]:
+        events = responder.respond(raw(text, n=3, logprobs=1))
+        return [(event.piece, event.logprob) for event in events if isinstance(event, TokenChosen)]
+
+    text = " ".join(str(number) for number in range(400))
+    warm = open_model(name, flash_attention=flash)
+    warm.reserve()  # a window's memory that grows is packed anew, which moves its cells
+    for shared, more in [(61, 4), (64, 0), (70, 300), (515, 90), (1030, 40)]:
+        prompt = text[:shared] + "?" * more
+        chosen(warm, text[: shared + 37])
+        in_memory = chosen(warm, prompt)
+        from_disk = []
+        for asked in (text[: shared + 37], prompt):
+            fresh = open_model(name, flash_attention=flash, cache=True)
+            from_disk = chosen(fresh, asked)
+            fresh.close()
+        cold_model = open_model(name, flash_attention=flash)
+        cold = chosen(cold_model, prompt)
+        cold_model.close()
+        assert in_memory == cold
+        assert from_disk == cold
 
 
 def test_a_conversation_reuses_its_history_and_regenerating_says_the_same(open_model: Open) -> None:
@@ -260,3 +292,31 @@ def test_a_closed_model_is_an_error_and_no_crash(open_model: Open) -> None:
             result(responder, raw("Hello", 2))
         with pytest.raises(EngineError, match="closed"):
             responder.count_tokens(raw("Hello"))
+
+
+@pytest.mark.parametrize("delay_s", [0, 0.02, 0.3])
+def test_closing_while_others_ask_ends_each_answer_or_refuses_it(delay_s: float, open_model: Open) -> None:
+    responder = open_model(n_parallel=2, cache=True)
+    said: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def ask(number: int) -> None:
+        while True:
+            try:
+                said.put(result(responder, raw("word " * (40 * number + 1), n=20)).finish)
+            except LocalrunError as error:
+                said.put(str(error))
+                return
+
+    threads = [threading.Thread(target=ask, args=[number], daemon=True) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(delay_s)
+    closers = [threading.Thread(target=responder.close, daemon=True) for _ in range(2)]
+    for thread in closers:
+        thread.start()
+    for thread in (*closers, *threads):
+        thread.join(60)
+        assert not thread.is_alive()
+    lines = [said.get() for _ in range(said.qsize())]
+    assert set(lines) <= {"length", "stop", "interrupted", "the model is closed", "loading was interrupted"}
+    assert sum(line in {"the model is closed", "loading was interrupted"} for line in lines) == 4
