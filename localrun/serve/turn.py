@@ -2,7 +2,7 @@
 
 Knows answers and tool calls; knows neither JSON on the wire nor tasks. An answer that may call tools is asked for in
 steps: text until a call begins, the parts of the call each under its constraint, text again. The engine keeps the
-prefix in memory, so a step costs one or two tokens of prompt. Invariant: after `Ended` nothing follows.
+prefix in memory, so a step costs a few tokens of prompt. Invariant: after `Ended` nothing follows.
 """
 
 from __future__ import annotations
