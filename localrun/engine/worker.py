@@ -35,6 +35,11 @@ class EngineWorker:
         self._thread = threading.Thread(target=self._run, name="localrun-engine", daemon=True)
         self._thread.start()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it takes nothing any more: it was closed, or a bug has ended it. Any thread may ask."""
+        return self._closing
+
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence. Its events come on the worker's thread."""
         if self._closing:

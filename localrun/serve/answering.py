@@ -16,11 +16,11 @@ from typing import Any
 from localrun.errors import LocalrunError
 from localrun.responder import Event, TokenChosen, Warning_
 from localrun.serve.asking import Ask
-from localrun.serve.failures import ApiError, as_api_error
+from localrun.serve.failures import ApiError, as_api_error, engine_failed
 from localrun.serve.guard import Receive, Scope, Send
 from localrun.serve.metrics import Metrics
-from localrun.serve.pool import Loaded, RunningAnswer
 from localrun.serve.relay import Channel, Relay
+from localrun.serve.servable import Loaded, RunningAnswer
 from localrun.serve.shapes import END_OF_STREAM, Shapes
 from localrun.serve.tool_form import ToolForm
 from localrun.serve.turn import Ended, Told, Turn
@@ -90,7 +90,7 @@ class Answering:
                 turn = self.turns[index]
                 if turn.error is not None:
                     self.stop()
-                    raise as_api_error(turn.error)
+                    raise self._api_error(turn.error, turn)
                 if turn.request is not None:
                     await self._start(index, turn)
 
@@ -119,13 +119,17 @@ class Answering:
             answer = await asyncio.to_thread(self._loaded.model.start, request, self._channel.sink(index))
         except LocalrunError as error:
             turn.error = error
-            raise as_api_error(error) from error
+            raise self._api_error(error, turn) from error
         except BaseException:
             turn.request = request
             raise
         self._running[index] = answer
         if self._stopped:
             answer.stop()
+
+    def _api_error(self, error: LocalrunError, turn: Turn) -> ApiError:
+        api = as_api_error(error, param=turn.constrained_by)
+        return engine_failed(api) if self._loaded.has_failed and api.status >= 500 else api
 
     @property
     def warnings(self) -> list[Warning_]:

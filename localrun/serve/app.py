@@ -32,8 +32,10 @@ from localrun.serve.fields import parse_object
 from localrun.serve.guard import Guard, Receive, Rules, Scope, Send
 from localrun.serve.metrics import CONTENT_TYPE, Metrics
 from localrun.serve.openapi import description
-from localrun.serve.pool import Loaded, ModelPool, Servable
+from localrun.serve.pool import ModelPool
 from localrun.serve.relay import Relay
+from localrun.serve.reports import health_report, model_report, models_report, status_report
+from localrun.serve.servable import Loaded, Servable
 from localrun.serve.tool_arguments import UnwritableError, parameters_of
 from localrun.serve.tool_form import ToolForm
 from localrun.serve.tool_probe import NoToolFormError, tool_form
@@ -101,7 +103,7 @@ class Service:
                 self._count(loaded, -left)
 
     def _count(self, loaded: Loaded, change: int) -> None:
-        loaded.in_flight += change
+        loaded.count(change)
         self.metrics.count(loaded.servable.name, loaded.in_flight, self.options.parallel)
 
     def _admit(self, loaded: Loaded, n: int) -> None:
@@ -184,7 +186,11 @@ class EmbeddingEndpoint:
         try:
             ask = embedding_ask(await _json_body(Request(scope, receive)))
             async with service.pool.use(ask.model) as loaded:
-                body = await embed(ask, loaded.model, loaded.servable.name)
+                loaded.count(1)
+                try:
+                    body = await embed(ask, loaded.model, loaded.servable.name)
+                finally:
+                    loaded.count(-1)
         except ApiError as error:
             status, body, headers = error.status, error.body, error.headers
         await send_json(send, status, body, headers)
@@ -222,49 +228,28 @@ def _routes(service: Service) -> list[Route]:
         answer("/v1/chat/completions", chat_ask),
         answer("/v1/completions", completion_ask),
         Route("/v1/embeddings", EmbeddingEndpoint(service), methods=["POST"]),
-        get("/v1/models", _models),
+        get("/v1/models", lambda service, _request: JSONResponse(models_report(service.pool, service.started))),
         get("/v1/models/{name:path}", _model),
         get("/v1/status", _status),
-        get("/health", lambda _service, _request: JSONResponse({"status": "ok"})),
+        get("/health", _health),
         get("/metrics", lambda service, _request: Response(service.metrics.text(), media_type=CONTENT_TYPE)),
         get("/openapi.json", lambda _service, _request: JSONResponse(description())),
     ]
 
 
-def _models(service: Service, _request: Request) -> Response:
-    return JSONResponse({"object": "list", "data": [_told_model(service, s) for s in service.pool.servables]})
-
-
 def _model(service: Service, request: Request) -> Response:
-    name = request.path_params["name"]
-    for servable in service.pool.servables:
-        if servable.name == name:
-            return JSONResponse(_told_model(service, servable))
-    raise ApiError(404, f"the model {name[:100]!r} is not served here", param="model", code="model_not_found")
-
-
-def _told_model(service: Service, servable: Servable) -> dict[str, Any]:
-    loaded = any(entry.servable is servable for entry in service.pool.loaded)
-    head = {"id": servable.name, "object": "model", "created": int(service.started), "owned_by": "localrun"}
-    return {**head, **servable.details, "loaded": loaded}
+    return JSONResponse(model_report(service.pool, request.path_params["name"], service.started))
 
 
 def _status(service: Service, _request: Request) -> Response:
     """What `localrun ps` shows."""
-    models = [
-        {
-            "name": entry.servable.name,
-            "bytes": entry.servable.n_bytes,
-            "context": entry.servable.details.get("max_model_len", 0),
-            "in_flight": entry.in_flight,
-            "loaded_at": entry.loaded_at,
-            "last_used": time.time() if entry.users else entry.last_used,
-            **{key: str(value) for key, value in entry.servable.details.items() if key == "quantization"},
-        }
-        for entry in service.pool.loaded
-    ]
     head = {"pid": os.getpid(), "version": __version__, "started": service.started, "serves": service.pool.names}
-    return JSONResponse({**head, "parallel": service.options.parallel, "models": models})
+    return JSONResponse({**head, "parallel": service.options.parallel, "models": status_report(service.pool)})
+
+
+def _health(service: Service, _request: Request) -> Response:
+    status, body = health_report(service.pool)
+    return JSONResponse(body, status)
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:

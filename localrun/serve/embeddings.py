@@ -36,6 +36,7 @@ class EmbeddingModel(Protocol):
     """A loaded model that gives vectors."""
 
     n_dimensions: int
+    failed: bool
 
     def embed(self, text: str) -> Vector: ...
 

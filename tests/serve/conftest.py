@@ -15,7 +15,7 @@ import pytest
 
 from localrun.serve.app import ServeOptions
 from localrun.serve.guard import Rules
-from localrun.serve.pool import Servable
+from localrun.serve.servable import Servable
 from localrun.serve.server import Address, Running, serve
 from tests.serve.scripted_model import Script, ScriptedModel, echo
 

@@ -85,5 +85,19 @@ def test_each_kind_of_model_refuses_what_it_cannot_do(embedding_server: Server, 
         assert embedding_server.post("/v1/embeddings", {"input": wrong}).status_code == 400
 
 
+def test_an_embedding_model_is_replaced_after_a_bug_in_it(embedding_server: Server) -> None:
+    def broken(_tokens: object) -> list[float]:
+        raise KeyError("broken")
+
+    [entry] = embedding_server.running.service.pool.loaded
+    entry.model._context.embed = broken
+    answer = embedding_server.post("/v1/embeddings", {"input": "one"})
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "engine_failed"
+    assert "because of a bug: KeyError: 'broken'" in answer.json()["error"]["message"]
+    assert embedding_server.post("/v1/embeddings", {"input": "one"}).status_code == 200
+    assert embedding_server.running.service.pool.loaded != [entry]
+
+
 def test_embedding_models_are_told_by_their_pooling(bert: Path) -> None:
     assert is_embedding_model(read_header(bert))

@@ -53,7 +53,7 @@ def test_a_model_in_use_is_waited_for(server: Start) -> None:
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_for_those_who_ask(server: Start) -> None:
-    from localrun.serve.pool import Servable
+    from localrun.serve.servable import Servable
 
     running = server()
     pool = running.running.service.pool
