@@ -36,9 +36,9 @@ from localrun.serve.pool import ModelPool
 from localrun.serve.relay import Relay
 from localrun.serve.reports import health_report, model_report, models_report, status_report
 from localrun.serve.servable import Loaded, Servable
-from localrun.serve.tool_arguments import UnwritableError, parameters_of
 from localrun.serve.tool_form import ToolForm
 from localrun.serve.tool_probe import NoToolFormError, tool_form
+from localrun.serve.tool_schemas import check_schemas
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Service:
                 raise ApiError(
                     400, f"{loaded.servable.name} is an embedding model: it generates no text", param="model"
                 )
-            form = self._tool_form(ask, loaded)
+            form = await self._tool_form(ask, loaded)
             if form is not None:
                 requests = tuple(replace(r, messages=form.history(r.messages)) for r in ask.requests)
                 ask = replace(ask, requests=requests)
@@ -122,24 +122,21 @@ class Service:
             headers={"Retry-After": str(seconds)},
         )
 
-    def _tool_form(self, ask: Ask, loaded: Loaded) -> ToolForm | None:
+    async def _tool_form(self, ask: Ask, loaded: Loaded) -> ToolForm | None:
         if ask.tools is None:
             return None
         name = loaded.servable.name
         if not loaded.model.info.can_chat:
             raise ApiError(400, f"{name} has no chat template, so it knows no tools", param="tools")
         try:
-            form = self._forms.get(loaded.model.template) or tool_form(loaded.model.template)
+            form = self._forms.get(loaded.model.template)
+            if form is None:
+                form = await asyncio.to_thread(tool_form, loaded.model.template)
         except NoToolFormError as error:
             message = f"the chat template of {name} knows no tools in a form that is known here: {error}"
             raise ApiError(400, message, param="tools") from error
         self._forms[loaded.model.template] = form
-        for function in ask.tools.callable_ if form.keyed is not None else ():
-            try:
-                parameters_of(function["parameters"])
-            except UnwritableError as error:
-                message = f"{name} writes arguments one by one, which the tool {function['name']!r} does not allow"
-                raise ApiError(400, f"{message}: {error}", param="tools") from error
+        await asyncio.to_thread(check_schemas, ask.tools, one_by_one=form.keyed is not None, model=name)
         if form.tag is None and not ask.tools.forced:
             message = f"{name} writes a call like any other text: only a tool_choice that demands one is possible"
             raise ApiError(400, message, param="tool_choice")
