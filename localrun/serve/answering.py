@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from localrun.errors import LocalrunError
@@ -27,7 +28,7 @@ from localrun.serve.turn import Ended, Told, Turn
 
 logger = logging.getLogger(__name__)
 
-_GONE = 499
+GONE = 499
 """What logs and metrics say of a client that went away; nginx's number."""
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -76,6 +77,11 @@ class Answering:
         self._stopped = True
         for answer in self._running.values():
             answer.stop()
+
+    def leave(self) -> None:
+        """The client has gone away."""
+        self.gone = True
+        self.stop()
 
     async def follow(self) -> AsyncIterator[list[tuple[int, list[Told]]]]:
         """What happens, until all choices have ended. Raises `ApiError` for the first that fails."""
@@ -142,12 +148,9 @@ async def respond(answering: Answering, scope: Scope, receive: Receive, send: Se
     """Write the whole response; returns its status for the log. Raises `ApiError` while nothing has been written."""
     ask = answering.ask
     shapes = Shapes(chat=ask.chat, model=answering.model, per_prompt=ask.per_prompt)
-    watcher = asyncio.create_task(_stop_when_gone(receive, answering))
     try:
-        if ask.stream:
-            await _stream(answering, shapes, send)
-        else:
-            await _whole(answering, shapes, send)
+        async with watched(receive, answering.leave):
+            await (_stream if ask.stream else _whole)(answering, shapes, send)
     except ApiError:
         if not answering.gone:
             raise
@@ -155,16 +158,26 @@ async def respond(answering: Answering, scope: Scope, receive: Receive, send: Se
         logger.info("a client has read nothing for %g s: its answer is dropped", answering.patience_s)
         answering.gone = True
     finally:
-        watcher.cancel()
         await answering.settle()
-    return _GONE if answering.gone else 200
+    return GONE if answering.gone else 200
 
 
-async def _stop_when_gone(receive: Receive, answering: Answering) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
-    answering.gone = True
-    answering.stop()
+@asynccontextmanager
+async def watched(receive: Receive, leave: Callable[[], None] = lambda: None) -> AsyncIterator[asyncio.Event]:
+    """An event that is set, and `leave` called, when the client goes away meanwhile. The body has been read."""
+    gone = asyncio.Event()
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        gone.set()
+        leave()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield gone
+    finally:
+        watcher.cancel()
 
 
 async def _whole(answering: Answering, shapes: Shapes, send: Send) -> None:

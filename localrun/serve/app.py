@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from starlette.applications import Starlette
@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from localrun import __version__
 from localrun.chat.template import ChatTemplate
-from localrun.serve.answering import Answering, respond, send_json
+from localrun.serve.answering import GONE, Answering, respond, send_json, watched
 from localrun.serve.asking import Ask, chat_ask, completion_ask
 from localrun.serve.embeddings import EmbeddingModel, embed, embedding_ask
 from localrun.serve.failures import ApiError
@@ -43,6 +43,9 @@ from localrun.serve.tool_schemas import check_schemas
 logger = logging.getLogger(__name__)
 
 _LONGEST_RETRY_AFTER_S = 60
+_LARGE_BODY = 64 << 10
+"""Bytes; a larger one takes milliseconds to read, up to seconds, in which nobody else would be answered."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +163,17 @@ class AnswerEndpoint:
         service = self._service
         started = time.perf_counter()
         try:
-            body = await _json_body(Request(scope, receive))
-            if service.options.log_prompts:
-                service.log(f"{self._path} {body}")
-            status = await service.answer(self._read(body), scope, receive, send)
+            status = await service.answer(await _understood(Request(scope, receive), self._heard), scope, receive, send)
         except ApiError as error:
             status = error.status
             await send_json(send, status, error.body, error.headers)
         service.metrics.responses.labels(self._path, str(status)).inc()
         service.log(f"POST {self._path} {status} {time.perf_counter() - started:.2f} s")
+
+    def _heard(self, body: dict[str, Any]) -> Ask:
+        if self._service.options.log_prompts:
+            self._service.log(f"{self._path} {body}")
+        return self._read(body)
 
 
 class EmbeddingEndpoint:
@@ -181,25 +186,30 @@ class EmbeddingEndpoint:
         service, path, started = self._service, "/v1/embeddings", time.perf_counter()
         status, headers = 200, {}
         try:
-            ask = embedding_ask(await _json_body(Request(scope, receive)))
-            async with service.pool.use(ask.model) as loaded:
+            ask = await _understood(Request(scope, receive), embedding_ask)
+            async with service.pool.use(ask.model) as loaded, watched(receive) as gone:
                 loaded.count(1)
                 try:
-                    body = await embed(ask, loaded.model, loaded.servable.name)
+                    body = await embed(ask, loaded, gone)
                 finally:
                     loaded.count(-1)
         except ApiError as error:
             status, body, headers = error.status, error.body, error.headers
-        await send_json(send, status, body, headers)
+        if status != GONE:
+            await send_json(send, status, body, headers)
         service.metrics.responses.labels(path, str(status)).inc()
         service.log(f"POST {path} {status} {time.perf_counter() - started:.2f} s")
 
 
-async def _json_body(request: Request) -> dict[str, Any]:
+async def _understood(request: Request, read: Callable[[dict[str, Any]], T]) -> T:
+    """What is asked with a body. Raises `ApiError` 400 or 415."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"the content type is {kind[:100] or 'missing'}; it is application/json")
-    return parse_object(await request.body())
+    data = await request.body()
+    if len(data) <= _LARGE_BODY:
+        return read(parse_object(data))
+    return await asyncio.to_thread(lambda: read(parse_object(data)))
 
 
 def make_app(service: Service) -> Guard:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from localrun.errors import (
@@ -22,6 +23,7 @@ from localrun.errors import (
     TemplateError,
     UsageError,
 )
+from localrun.params import SamplingParams
 
 _KINDS: tuple[tuple[type[LocalrunError], int, str, str | None], ...] = (
     (ContextOverflowError, 400, "exceed_context_size_error", "context_length_exceeded"),
@@ -63,13 +65,14 @@ class ApiError(Exception):
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
+_SETTINGS = frozenset(setting.name for setting in fields(SamplingParams))
 ENGINE_FAILED = "engine_failed"
-_FLAG = re.compile(r"(?<![\w-])--[a-z]")
+_FOR_COMMANDS = re.compile(r"(?<![\w-])--[a-z]|\blocalrun [a-z]")
 _HINTS_FOR_CLIENTS = (
     ("--schema-lenient", "leave it out of the schema, and check the answer for it yourself"),
     ("--logit-bias", "logit_bias bans them"),
 )
-"""What a client can do, where the hint of an error speaks of a flag of the command line: a client has none."""
+"""What a client can do, where the hint of an error speaks of the command line: a client has none."""
 
 
 def as_api_error(error: LocalrunError, *, param: str | None = None) -> ApiError:
@@ -78,16 +81,21 @@ def as_api_error(error: LocalrunError, *, param: str | None = None) -> ApiError:
     message = error.message if hint is None else f"{error.message} ({hint})"
     for cls, status, kind, code in _KINDS:
         if isinstance(error, cls):
-            return ApiError(
-                status, message, kind=kind, code=code, param=param if isinstance(error, ConstraintError) else None
-            )
+            wrong = param if isinstance(error, ConstraintError) else _setting(error) if status == 400 else None
+            return ApiError(status, message, kind=kind, code=code, param=wrong)
     raise AssertionError("LocalrunError is the last kind")
 
 
 def _hint(error: LocalrunError) -> str | None:
-    if error.hint is None or not _FLAG.search(error.hint):
+    if error.hint is None or not _FOR_COMMANDS.search(error.hint):
         return error.hint
     return next((told for flag, told in _HINTS_FOR_CLIENTS if flag in error.hint), None)
+
+
+def _setting(error: LocalrunError) -> str | None:
+    """The sampler's setting that an error begins with."""
+    name = re.split(r" (?:is|names) ", error.message, maxsplit=1)[0].replace(" ", "_").replace("-", "_")
+    return name if name in _SETTINGS else None
 
 
 def engine_failed(error: ApiError) -> ApiError:

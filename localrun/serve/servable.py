@@ -77,6 +77,8 @@ class Loaded:
     answer_s: float = 1.0
     """How long an answer takes, as far as known: for `Retry-After`."""
     calm: asyncio.Event = field(default_factory=_set_event)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """For a model that does one thing at a time."""
 
     @property
     def has_failed(self) -> bool:
