@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 """Between attempts to load a model again whose engine has failed."""
+_PATIENCE_S = 5.0
+"""How long a model waits for another to be idle before that one takes no more work."""
 _LEAVE_S = 30.0
 """How long the answers of a failed engine may take to end. Each is told of the failure at once."""
 
@@ -51,6 +54,11 @@ class ModelPool:
         self._burials: set[asyncio.Task[None]] = set()
         self._revivals: dict[str, asyncio.Task[None]] = {}
         self._freed = asyncio.Event()
+        self._wanted: Counter[str] = Counter()
+        """How many are about to use a model: one that was loaded for somebody is not unloaded before he had it."""
+        self._in_turn = asyncio.Event()
+        """Cleared while a model has waited for room too long: those in memory take no more work meanwhile."""
+        self._in_turn.set()
         self._closed = False
 
     @property
@@ -71,12 +79,7 @@ class ModelPool:
 
         Raises `ApiError` for an unknown name or a load that fails, and tells whoever meets the failure of an engine.
         """
-        servable = self._find(name)
-        self.look()
-        while (entry := self._loaded.get(servable.name)) is None:
-            # A task of the pool: a client that goes away must not leave a half loaded model to nobody.
-            await asyncio.shield(self._load_task(servable))
-        entry.users += 1
+        entry = await self._taken(self._find(name))
         try:
             yield entry
         except ApiError as error:
@@ -89,6 +92,22 @@ class ModelPool:
             if not entry.users:
                 self._freed.set()
             self.look()
+
+    async def _taken(self, servable: Servable) -> Loaded:
+        """The model, loaded, with one user more."""
+        name = servable.name
+        self._wanted[name] += 1
+        try:
+            await self._in_turn.wait()
+            self.look()
+            while (entry := self._loaded.get(name)) is None:
+                # A task of the pool: a client that goes away must not leave a half loaded model to nobody.
+                await asyncio.shield(self._load_task(servable))
+            entry.users += 1
+            return entry
+        finally:
+            self._wanted[name] -= 1
+            self._freed.set()  # one who has gone away wants it no more
 
     def look(self) -> None:
         """Let go of models whose engine has failed, and begin to load them again."""
@@ -152,6 +171,8 @@ class ModelPool:
             except ApiError as error:
                 self._problems[servable.name] = error.message
                 raise
+            finally:
+                self._in_turn.set()
             now = time.time()
             self._loaded[servable.name] = Loaded(servable, model, now, now)
             self._problems.pop(servable.name, None)
@@ -182,12 +203,20 @@ class ModelPool:
     async def _free_one(self) -> None:
         """Unload the least recently used model that nobody uses; wait for one if all are in use."""
         while True:
-            idle = [entry for entry in self._loaded.values() if not entry.users]
+            idle = [entry for name, entry in self._loaded.items() if not entry.users and not self._is_wanted(name)]
             if idle:
                 await self._unload(min(idle, key=lambda entry: entry.last_used))
                 return
             self._freed.clear()
-            await self._freed.wait()
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._freed.wait()
+            except TimeoutError:
+                self._in_turn.clear()
+
+    def _is_wanted(self, name: str) -> bool:
+        """Whether somebody is about to use a loaded model. Those who wait for their turn are not."""
+        return self._in_turn.is_set() and self._wanted[name] > 0
 
     async def _unload(self, entry: Loaded) -> None:
         del self._loaded[entry.servable.name]

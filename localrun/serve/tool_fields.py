@@ -5,6 +5,7 @@ Knows OpenAI's fields; knows no form of a call. Invariant: a tool has a name of 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from localrun.serve.failures import ApiError
 from localrun.serve.fields import Fields, shown
 
 MOST_TOOLS = 512
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,10 @@ def _tool(entry: Any, index: int) -> dict[str, Any]:
         raise told.wrong("type", f"is {shown(entry.get('type'))}; only functions are supported")
     function = told.inside("function")
     name = function.text("name") if function is not None else None
-    if function is None or not name or len(name) > 256:
-        raise told.wrong("function.name", "is missing or too long")
+    if function is None or not name:
+        raise told.wrong("function.name", "is missing")
+    if not _NAME.fullmatch(name):  # others would be read as a part of the form of a call
+        raise told.wrong("function.name", f"is {shown(name)}; it has at most 64 of a-z, A-Z, 0-9, _ and -")
     function.boolean("strict")
     parameters = function.object("parameters")
     if parameters is not None and parameters.get("type", "object") != "object":

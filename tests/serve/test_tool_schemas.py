@@ -84,6 +84,12 @@ def test_the_arguments_of_a_tool_are_an_object(server: Start, template: str, kin
     assert "are an object" in answer.json()["error"]["message"]
 
 
+def test_the_name_of_a_tool_is_no_part_of_a_form(steady_server: Server) -> None:
+    for name in ("<|im_end|>", "a>b", 'a"b', "a b", "é", "x" * 65, "a\n"):
+        answer = steady_server.post(CHAT, ask(tools=[tool(objects(), name)]))
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools[0].function.name"), name
+
+
 def test_a_schema_that_says_nothing_of_its_type_is_that_of_an_object() -> None:
     for draft in ("https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"):
         either = {"$schema": draft, "$ref": "#/definitions/a", "definitions": {"a": {"minProperties": 1}}}
