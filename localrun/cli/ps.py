@@ -13,7 +13,7 @@ import typer
 
 from localrun.cli.output import write_stderr, write_stdout
 
-_HEAD = ("PID", "URL", "MODEL", "SIZE", "CONTEXT", "RUNNING", "LAST USED")
+_HEAD = ("PID", "URL", "MODEL", "STATE", "SIZE", "CONTEXT", "RUNNING", "LAST USED")
 
 
 def ps(json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
@@ -43,14 +43,15 @@ def _rows(status: dict[str, Any]) -> list[tuple[str, ...]]:
         (
             *head,
             str(model["name"]),
+            str(model.get("state", "loaded")),
             human_size(model["bytes"]),
             f"{model['context']:,}",
             str(model["in_flight"]),
-            _ago(time.time() - model["last_used"]),
+            _ago(time.time() - model["last_used"]) if model["last_used"] else "",
         )
         for model in status["models"]
     ]
-    return rows or [(*head, "(none loaded)", "", "", "", "")]
+    return rows or [(*head, "(none loaded)", "", "", "", "", "")]
 
 
 def _ago(seconds: float) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from localrun.config import Config
     from localrun.serve.app import ServeOptions
     from localrun.serve.guard import Rules
-    from localrun.serve.pool import Servable
+    from localrun.serve.servable import Servable
     from localrun.serve.server import Running
 
 _KEY_VARIABLE = "LOCALRUN_API_KEY"

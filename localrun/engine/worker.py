@@ -36,9 +36,15 @@ class EngineWorker:
         """No sequence is taken any more."""
         self._over = False
         """No command is read any more."""
+        self._failed = False
         self._timers: list[tuple[threading.Timer, Sequence]] = []
         self._thread = threading.Thread(target=self._run, name="localrun-engine", daemon=True)
         self._thread.start()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a bug has ended it. Any thread may ask."""
+        return self._failed
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a sequence. Its events come on the worker's thread. Raises `EngineError` after `close`."""
@@ -139,7 +145,7 @@ class EngineWorker:
 
     def _fail_everybody(self, error: Exception) -> None:
         with self._gate:
-            self._closing = True
+            self._closing = self._failed = True
         self._obey_the_last()
         failure = EngineError(f"the engine stopped because of a bug: {type(error).__name__}: {error}")
         for sequence in self._engine.everybody():

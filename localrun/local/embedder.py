@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass
 
 from localrun.catalog import ModelFile
-from localrun.errors import EngineError
+from localrun.errors import EngineError, LocalrunError
 from localrun.gguf import GGUFHeader
 from localrun.hardware.cpu import physical_cores
 from localrun.llama.embedding import EmbeddingContext
@@ -45,6 +45,8 @@ class LocalEmbedder:
         """Raises `ModelLoadError`, `DoesNotFitError`, `EngineError`."""
         self._lock = threading.Lock()
         self._closed = False
+        self.failed = False
+        """The engine met a bug: whether it computes what it should is not known any more."""
         layers = params.gpu_layers or 0
         self._model = LlamaModel.load(file.path, gpu_layers=layers, use_mmap=params.use_mmap, spread=params.spread)
         threads = params.threads or physical_cores()
@@ -67,9 +69,14 @@ class LocalEmbedder:
         with self._lock:
             if self._closed:
                 raise EngineError("the model is closed", hint="load it again")
-            tokens = self._context.tokens(text)
             try:
+                tokens = self._context.tokens(text)
                 return Embedding(self._context.embed(tokens), len(tokens))
+            except LocalrunError:
+                raise
+            except Exception as error:
+                self.failed = True
+                raise EngineError(f"the engine stopped because of a bug: {type(error).__name__}: {error}") from error
             finally:
                 self._context.rest()  # any thread may call, and each would keep helpers of its own
 

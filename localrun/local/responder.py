@@ -106,6 +106,11 @@ class LocalResponder:
         path = self._file.path
         return ModelIdentity(self._file.name, str(path), self._header.quantization, known_sha256(path))
 
+    @property
+    def failed(self) -> bool:
+        """Whether the engine has ended by itself: nothing is answered any more. Any thread may ask."""
+        return self._worker is not None and self._worker.failed
+
     def respond(self, request: Request) -> Iterator[Event]:
         """Yield the events of one answer. Closing the iterator cancels it."""
         answer = self.start(request)

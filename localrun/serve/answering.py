@@ -11,23 +11,24 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from localrun.errors import LocalrunError
 from localrun.responder import Event, TokenChosen, Warning_
 from localrun.serve.asking import Ask
-from localrun.serve.failures import ApiError, as_api_error
+from localrun.serve.failures import ApiError, as_api_error, engine_failed
 from localrun.serve.guard import Receive, Scope, Send
 from localrun.serve.metrics import Metrics
-from localrun.serve.pool import Loaded, RunningAnswer
 from localrun.serve.relay import Channel, Relay
+from localrun.serve.servable import Loaded, RunningAnswer
 from localrun.serve.shapes import END_OF_STREAM, Shapes
 from localrun.serve.tool_form import ToolForm
 from localrun.serve.turn import Ended, Told, Turn
 
 logger = logging.getLogger(__name__)
 
-_GONE = 499
+GONE = 499
 """What logs and metrics say of a client that went away; nginx's number."""
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -77,6 +78,11 @@ class Answering:
         for answer in self._running.values():
             answer.stop()
 
+    def leave(self) -> None:
+        """The client has gone away."""
+        self.gone = True
+        self.stop()
+
     async def follow(self) -> AsyncIterator[list[tuple[int, list[Told]]]]:
         """What happens, until all choices have ended. Raises `ApiError` for the first that fails."""
         for index, turn in enumerate(self.turns):
@@ -90,7 +96,7 @@ class Answering:
                 turn = self.turns[index]
                 if turn.error is not None:
                     self.stop()
-                    raise as_api_error(turn.error)
+                    raise self._api_error(turn.error, turn)
                 if turn.request is not None:
                     await self._start(index, turn)
 
@@ -119,13 +125,17 @@ class Answering:
             answer = await asyncio.to_thread(self._loaded.model.start, request, self._channel.sink(index))
         except LocalrunError as error:
             turn.error = error
-            raise as_api_error(error) from error
+            raise self._api_error(error, turn) from error
         except BaseException:
             turn.request = request
             raise
         self._running[index] = answer
         if self._stopped:
             answer.stop()
+
+    def _api_error(self, error: LocalrunError, turn: Turn) -> ApiError:
+        api = as_api_error(error, param=turn.constrained_by)
+        return engine_failed(api) if self._loaded.has_failed and api.status >= 500 else api
 
     @property
     def warnings(self) -> list[Warning_]:
@@ -138,12 +148,9 @@ async def respond(answering: Answering, scope: Scope, receive: Receive, send: Se
     """Write the whole response; returns its status for the log. Raises `ApiError` while nothing has been written."""
     ask = answering.ask
     shapes = Shapes(chat=ask.chat, model=answering.model, per_prompt=ask.per_prompt)
-    watcher = asyncio.create_task(_stop_when_gone(receive, answering))
     try:
-        if ask.stream:
-            await _stream(answering, shapes, send)
-        else:
-            await _whole(answering, shapes, send)
+        async with watched(receive, answering.leave):
+            await (_stream if ask.stream else _whole)(answering, shapes, send)
     except ApiError:
         if not answering.gone:
             raise
@@ -151,16 +158,26 @@ async def respond(answering: Answering, scope: Scope, receive: Receive, send: Se
         logger.info("a client has read nothing for %g s: its answer is dropped", answering.patience_s)
         answering.gone = True
     finally:
-        watcher.cancel()
         await answering.settle()
-    return _GONE if answering.gone else 200
+    return GONE if answering.gone else 200
 
 
-async def _stop_when_gone(receive: Receive, answering: Answering) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
-    answering.gone = True
-    answering.stop()
+@asynccontextmanager
+async def watched(receive: Receive, leave: Callable[[], None] = lambda: None) -> AsyncIterator[asyncio.Event]:
+    """An event that is set, and `leave` called, when the client goes away meanwhile. The body has been read."""
+    gone = asyncio.Event()
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            continue
+        gone.set()
+        leave()
+
+    watcher = asyncio.create_task(watch())
+    try:
+        yield gone
+    finally:
+        watcher.cancel()
 
 
 async def _whole(answering: Answering, shapes: Shapes, send: Send) -> None:

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from starlette.applications import Starlette
@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from localrun import __version__
 from localrun.chat.template import ChatTemplate
-from localrun.serve.answering import Answering, respond, send_json
+from localrun.serve.answering import GONE, Answering, respond, send_json, watched
 from localrun.serve.asking import Ask, chat_ask, completion_ask
 from localrun.serve.embeddings import EmbeddingModel, embed, embedding_ask
 from localrun.serve.failures import ApiError
@@ -32,15 +32,20 @@ from localrun.serve.fields import parse_object
 from localrun.serve.guard import Guard, Receive, Rules, Scope, Send
 from localrun.serve.metrics import CONTENT_TYPE, Metrics
 from localrun.serve.openapi import description
-from localrun.serve.pool import Loaded, ModelPool, Servable
+from localrun.serve.pool import ModelPool
 from localrun.serve.relay import Relay
-from localrun.serve.tool_arguments import UnwritableError, parameters_of
+from localrun.serve.reports import health_report, model_report, models_report, status_report
+from localrun.serve.servable import Loaded, Servable
 from localrun.serve.tool_form import ToolForm
 from localrun.serve.tool_probe import NoToolFormError, tool_form
+from localrun.serve.tool_schemas import check_schemas
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_RETRY_AFTER_S = 60
+_LARGE_BODY = 64 << 10
+"""Bytes; a larger one takes milliseconds to read, up to seconds, in which nobody else would be answered."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class Service:
                 raise ApiError(
                     400, f"{loaded.servable.name} is an embedding model: it generates no text", param="model"
                 )
-            form = self._tool_form(ask, loaded)
+            form = await self._tool_form(ask, loaded)
             if form is not None:
                 requests = tuple(replace(r, messages=form.history(r.messages)) for r in ask.requests)
                 ask = replace(ask, requests=requests)
@@ -101,7 +106,7 @@ class Service:
                 self._count(loaded, -left)
 
     def _count(self, loaded: Loaded, change: int) -> None:
-        loaded.in_flight += change
+        loaded.count(change)
         self.metrics.count(loaded.servable.name, loaded.in_flight, self.options.parallel)
 
     def _admit(self, loaded: Loaded, n: int) -> None:
@@ -120,24 +125,21 @@ class Service:
             headers={"Retry-After": str(seconds)},
         )
 
-    def _tool_form(self, ask: Ask, loaded: Loaded) -> ToolForm | None:
+    async def _tool_form(self, ask: Ask, loaded: Loaded) -> ToolForm | None:
         if ask.tools is None:
             return None
         name = loaded.servable.name
         if not loaded.model.info.can_chat:
             raise ApiError(400, f"{name} has no chat template, so it knows no tools", param="tools")
         try:
-            form = self._forms.get(loaded.model.template) or tool_form(loaded.model.template)
+            form = self._forms.get(loaded.model.template)
+            if form is None:
+                form = await asyncio.to_thread(tool_form, loaded.model.template)
         except NoToolFormError as error:
             message = f"the chat template of {name} knows no tools in a form that is known here: {error}"
             raise ApiError(400, message, param="tools") from error
         self._forms[loaded.model.template] = form
-        for function in ask.tools.callable_ if form.keyed is not None else ():
-            try:
-                parameters_of(function["parameters"])
-            except UnwritableError as error:
-                message = f"{name} writes arguments one by one, which the tool {function['name']!r} does not allow"
-                raise ApiError(400, f"{message}: {error}", param="tools") from error
+        await asyncio.to_thread(check_schemas, ask.tools, one_by_one=form.keyed is not None, model=name)
         if form.tag is None and not ask.tools.forced:
             message = f"{name} writes a call like any other text: only a tool_choice that demands one is possible"
             raise ApiError(400, message, param="tool_choice")
@@ -161,15 +163,17 @@ class AnswerEndpoint:
         service = self._service
         started = time.perf_counter()
         try:
-            body = await _json_body(Request(scope, receive))
-            if service.options.log_prompts:
-                service.log(f"{self._path} {body}")
-            status = await service.answer(self._read(body), scope, receive, send)
+            status = await service.answer(await _understood(Request(scope, receive), self._heard), scope, receive, send)
         except ApiError as error:
             status = error.status
             await send_json(send, status, error.body, error.headers)
         service.metrics.responses.labels(self._path, str(status)).inc()
         service.log(f"POST {self._path} {status} {time.perf_counter() - started:.2f} s")
+
+    def _heard(self, body: dict[str, Any]) -> Ask:
+        if self._service.options.log_prompts:
+            self._service.log(f"{self._path} {body}")
+        return self._read(body)
 
 
 class EmbeddingEndpoint:
@@ -182,21 +186,30 @@ class EmbeddingEndpoint:
         service, path, started = self._service, "/v1/embeddings", time.perf_counter()
         status, headers = 200, {}
         try:
-            ask = embedding_ask(await _json_body(Request(scope, receive)))
-            async with service.pool.use(ask.model) as loaded:
-                body = await embed(ask, loaded.model, loaded.servable.name)
+            ask = await _understood(Request(scope, receive), embedding_ask)
+            async with service.pool.use(ask.model) as loaded, watched(receive) as gone:
+                loaded.count(1)
+                try:
+                    body = await embed(ask, loaded, gone)
+                finally:
+                    loaded.count(-1)
         except ApiError as error:
             status, body, headers = error.status, error.body, error.headers
-        await send_json(send, status, body, headers)
+        if status != GONE:
+            await send_json(send, status, body, headers)
         service.metrics.responses.labels(path, str(status)).inc()
         service.log(f"POST {path} {status} {time.perf_counter() - started:.2f} s")
 
 
-async def _json_body(request: Request) -> dict[str, Any]:
+async def _understood(request: Request, read: Callable[[dict[str, Any]], T]) -> T:
+    """What is asked with a body. Raises `ApiError` 400 or 415."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"the content type is {kind[:100] or 'missing'}; it is application/json")
-    return parse_object(await request.body())
+    data = await request.body()
+    if len(data) <= _LARGE_BODY:
+        return read(parse_object(data))
+    return await asyncio.to_thread(lambda: read(parse_object(data)))
 
 
 def make_app(service: Service) -> Guard:
@@ -222,49 +235,28 @@ def _routes(service: Service) -> list[Route]:
         answer("/v1/chat/completions", chat_ask),
         answer("/v1/completions", completion_ask),
         Route("/v1/embeddings", EmbeddingEndpoint(service), methods=["POST"]),
-        get("/v1/models", _models),
+        get("/v1/models", lambda service, _request: JSONResponse(models_report(service.pool, service.started))),
         get("/v1/models/{name:path}", _model),
         get("/v1/status", _status),
-        get("/health", lambda _service, _request: JSONResponse({"status": "ok"})),
+        get("/health", _health),
         get("/metrics", lambda service, _request: Response(service.metrics.text(), media_type=CONTENT_TYPE)),
         get("/openapi.json", lambda _service, _request: JSONResponse(description())),
     ]
 
 
-def _models(service: Service, _request: Request) -> Response:
-    return JSONResponse({"object": "list", "data": [_told_model(service, s) for s in service.pool.servables]})
-
-
 def _model(service: Service, request: Request) -> Response:
-    name = request.path_params["name"]
-    for servable in service.pool.servables:
-        if servable.name == name:
-            return JSONResponse(_told_model(service, servable))
-    raise ApiError(404, f"the model {name[:100]!r} is not served here", param="model", code="model_not_found")
-
-
-def _told_model(service: Service, servable: Servable) -> dict[str, Any]:
-    loaded = any(entry.servable is servable for entry in service.pool.loaded)
-    head = {"id": servable.name, "object": "model", "created": int(service.started), "owned_by": "localrun"}
-    return {**head, **servable.details, "loaded": loaded}
+    return JSONResponse(model_report(service.pool, request.path_params["name"], service.started))
 
 
 def _status(service: Service, _request: Request) -> Response:
     """What `localrun ps` shows."""
-    models = [
-        {
-            "name": entry.servable.name,
-            "bytes": entry.servable.n_bytes,
-            "context": entry.servable.details.get("max_model_len", 0),
-            "in_flight": entry.in_flight,
-            "loaded_at": entry.loaded_at,
-            "last_used": time.time() if entry.users else entry.last_used,
-            **{key: str(value) for key, value in entry.servable.details.items() if key == "quantization"},
-        }
-        for entry in service.pool.loaded
-    ]
     head = {"pid": os.getpid(), "version": __version__, "started": service.started, "serves": service.pool.names}
-    return JSONResponse({**head, "parallel": service.options.parallel, "models": models})
+    return JSONResponse({**head, "parallel": service.options.parallel, "models": status_report(service.pool)})
+
+
+def _health(service: Service, _request: Request) -> Response:
+    status, body = health_report(service.pool)
+    return JSONResponse(body, status)
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:

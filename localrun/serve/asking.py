@@ -17,6 +17,8 @@ from localrun.serve.parameter_fields import parameters
 from localrun.serve.tool_fields import Tools, tools_of
 
 MOST_CHOICES = 16
+_MOST_TOLD = 32
+"""Unknown fields that are named."""
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "cache_prompt")
 """Fields of OpenAI's service, or of other servers, that change no answer here."""
 
@@ -94,7 +96,12 @@ def _ask(given: Fields, requests: tuple[Request, ...], *, chat: bool, echo: str,
     if n * len(requests) > MOST_CHOICES:
         raise given.wrong("n", f"and the prompts make {n * len(requests)} answers, more than {MOST_CHOICES}")
     unknown = [*given.unknown(), *(stream_options.unknown() if stream_options is not None else [])]
-    warnings = tuple(Warning_("unknown_field", f"the field {shown(name)} is not known here") for name in unknown)
+    warnings = tuple(
+        Warning_("unknown_field", f"the field {shown(name)} is not known here") for name in unknown[:_MOST_TOLD]
+    )
+    if len(unknown) > _MOST_TOLD:
+        more = f"{len(unknown) - _MOST_TOLD:,} more fields are not known here"
+        warnings = (*warnings, Warning_("unknown_field", more))
     return Ask(
         chat=chat,
         model=model,

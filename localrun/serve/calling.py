@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from localrun.params import ConstraintSpec
 from localrun.responder import Result
 from localrun.serve.marked_text import first_piece
-from localrun.serve.tool_arguments import Parameter, parameters_of
+from localrun.serve.tool_arguments import Parameter, of_object, parameters_of
 from localrun.serve.tool_form import KeyedArguments, ToolForm, filled
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class CallWriter:
         said.add(form.written_name(name))
         said.form(form.after_name(number, short, name))
         if form.keyed is None:
-            constraint = ConstraintSpec("json_schema", json.dumps(_of_object(function["parameters"])), "tools")
+            constraint = ConstraintSpec("json_schema", json.dumps(of_object(function["parameters"])), "tools")
             arguments = yield Step(constraint, show=self._teller(number))
             said.add(arguments.text)
         else:
@@ -234,8 +234,3 @@ def _wrap(form: KeyedArguments, parameter: Parameter) -> tuple[str, str]:
 
 def _written(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _of_object(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments are an object, also where a schema does not say so."""
-    return dict(schema) if "type" in schema or "$ref" in schema else {"type": "object", **schema}

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from localrun.errors import LocalrunError
+from localrun.serve.answering import GONE
 from localrun.serve.failures import ApiError, as_api_error
 from localrun.serve.fields import Fields
+from localrun.serve.servable import Loaded
 
 MOST_TEXTS = 2048
 
@@ -36,6 +38,7 @@ class EmbeddingModel(Protocol):
     """A loaded model that gives vectors."""
 
     n_dimensions: int
+    failed: bool
 
     def embed(self, text: str) -> Vector: ...
 
@@ -60,8 +63,9 @@ def embedding_ask(body: Mapping[str, Any]) -> EmbeddingAsk:
     return EmbeddingAsk(given.text("model"), texts, form == "base64", given.integer("dimensions", 1, 2**20))
 
 
-async def embed(ask: EmbeddingAsk, model: object, name: str) -> dict[str, Any]:
-    """The response's object. Raises `ApiError`."""
+async def embed(ask: EmbeddingAsk, loaded: Loaded, gone: asyncio.Event) -> dict[str, Any]:
+    """The response's object. Raises `ApiError`, also when the client is `gone`: nobody reads what would come."""
+    model, name = loaded.model, loaded.servable.name
     if not isinstance(model, EmbeddingModel):
         raise ApiError(400, f"{name} has no embeddings: it generates text", param="model")
     if ask.dimensions not in (None, model.n_dimensions):
@@ -70,7 +74,11 @@ async def embed(ask: EmbeddingAsk, model: object, name: str) -> dict[str, Any]:
     found = []
     for i, text in enumerate(ask.texts):
         try:
-            found.append(await asyncio.to_thread(model.embed, text))
+            # In turn: the model takes one text at a time, and threads that wait for it would be missed elsewhere.
+            async with loaded.turn:
+                if gone.is_set():
+                    raise ApiError(GONE, "the client went away")
+                found.append(await asyncio.to_thread(model.embed, text))
         except LocalrunError as error:
             api = as_api_error(error)
             raise ApiError(api.status, f"input[{i}]: {api.message}", kind=api.kind, code=api.code) from error

@@ -6,7 +6,9 @@ else of the process (paths of code, tracebacks) is told.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from localrun.errors import (
@@ -21,6 +23,7 @@ from localrun.errors import (
     TemplateError,
     UsageError,
 )
+from localrun.params import SamplingParams
 
 _KINDS: tuple[tuple[type[LocalrunError], int, str, str | None], ...] = (
     (ContextOverflowError, 400, "exceed_context_size_error", "context_length_exceeded"),
@@ -62,14 +65,40 @@ class ApiError(Exception):
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
-def as_api_error(error: LocalrunError) -> ApiError:
-    """The response for one of our own errors."""
-    message = error.message if error.hint is None or isinstance(error, ContextOverflowError) else _with_hint(error)
+_SETTINGS = frozenset(setting.name for setting in fields(SamplingParams))
+ENGINE_FAILED = "engine_failed"
+_FOR_COMMANDS = re.compile(r"(?<![\w-])--[a-z]|\blocalrun [a-z]")
+_HINTS_FOR_CLIENTS = (
+    ("--schema-lenient", "leave it out of the schema, and check the answer for it yourself"),
+    ("--logit-bias", "logit_bias bans them"),
+)
+"""What a client can do, where the hint of an error speaks of the command line: a client has none."""
+
+
+def as_api_error(error: LocalrunError, *, param: str | None = None) -> ApiError:
+    """The response for one of our own errors. `param` is the field that a wrong constraint came from."""
+    hint = _hint(error)
+    message = error.message if hint is None else f"{error.message} ({hint})"
     for cls, status, kind, code in _KINDS:
         if isinstance(error, cls):
-            return ApiError(status, message, kind=kind, code=code)
+            wrong = param if isinstance(error, ConstraintError) else _setting(error) if status == 400 else None
+            return ApiError(status, message, kind=kind, code=code, param=wrong)
     raise AssertionError("LocalrunError is the last kind")
 
 
-def _with_hint(error: LocalrunError) -> str:
-    return f"{error.message} ({error.hint})"
+def _hint(error: LocalrunError) -> str | None:
+    if error.hint is None or not _FOR_COMMANDS.search(error.hint):
+        return error.hint
+    return next((told for flag, told in _HINTS_FOR_CLIENTS if flag in error.hint), None)
+
+
+def _setting(error: LocalrunError) -> str | None:
+    """The sampler's setting that an error begins with."""
+    name = re.split(r" (?:is|names) ", error.message, maxsplit=1)[0].replace(" ", "_").replace("-", "_")
+    return name if name in _SETTINGS else None
+
+
+def engine_failed(error: ApiError) -> ApiError:
+    """What is told to those whom the failure of an engine has cost their answer."""
+    message = f"{error.message} (the model is loaded again: send the request once more)"
+    return ApiError(500, message, kind="server_error", code=ENGINE_FAILED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -15,6 +16,9 @@ from localrun.serve.failures import ApiError
 
 MAX_DEPTH = 64
 """Schemas of real programs reach about 20; Python's own limit is far above."""
+MAX_SCHEMA = 256 << 10
+"""Characters of one JSON Schema: some 4,000 properties, which take three seconds to be made into a grammar."""
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
@@ -30,7 +34,25 @@ def parse_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ApiError(400, "the body is not a JSON object")
     _check_depth(value)
+    if _HALVES.search(data) and (place := _half(value)) is not None:
+        raise ApiError(400, f"{place or 'a name'} holds half a character (a lone surrogate)", param=place or None)
     return value
+
+
+def _half(value: object) -> str | None:
+    """Where the first text is that cannot be encoded; None if all can."""
+    todo: list[tuple[str, object]] = [("", value)]
+    while todo:
+        place, here = todo.pop()
+        if isinstance(here, str) and not is_text(here):
+            return place
+        if isinstance(here, list):
+            todo += ((f"{place}[{i}]", inner) for i, inner in enumerate(here))
+        elif isinstance(here, dict):
+            if not all(map(is_text, here)):
+                return place
+            todo += ((f"{place}.{name}" if place else name, inner) for name, inner in here.items())
+    return None
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -64,6 +86,15 @@ def is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def schema_text(schema: object, place: str) -> str:
+    """A JSON Schema as text. Raises `ApiError` 400 for one that is too large to be enforced in time."""
+    text = json.dumps(schema, ensure_ascii=False)
+    if len(text) > MAX_SCHEMA:
+        message = f"{place} is a schema of {len(text):,} characters, more than {MAX_SCHEMA:,}"
+        raise ApiError(400, message, param=place)
+    return text
 
 
 class Fields:

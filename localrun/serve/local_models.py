@@ -17,7 +17,7 @@ from localrun.local.embedder import LocalEmbedder, is_embedding_model, longest_t
 from localrun.local.loading import plan_context
 from localrun.local.responder import LocalResponder
 from localrun.params import EngineParams
-from localrun.serve.pool import Model, Servable
+from localrun.serve.servable import Model, Servable
 
 
 def servable(file: ModelFile, params: EngineParams) -> Servable:

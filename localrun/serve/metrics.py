@@ -40,6 +40,7 @@ class Metrics:
         self.waiting = Gauge("localrun_queue", "Answers waiting for a place.", ["model"], registry=registry)
         self.refused = Counter("localrun_refused", "Requests beyond the queue.", ["model"], registry=registry)
         self.loaded = Gauge("localrun_models_loaded", "Models in memory.", registry=registry)
+        self.failures = Counter("localrun_engine_failures", "Engines that failed.", ["model"], registry=registry)
         self.loads = Counter("localrun_model_loads", "Models read into memory.", ["model"], registry=registry)
 
     def count(self, model: str, in_flight: int, parallel: int) -> None:

@@ -177,7 +177,7 @@ _ERRORS = {
     "415": "The body is not application/json.",
     "429": "Too many answers run or wait; see Retry-After.",
     "500": "The engine failed.",
-    "503": "The model does not fit in memory, or the server is stopping.",
+    "503": "The model does not fit in memory or is being loaded again, or the server is stopping.",
 }
 
 
@@ -208,7 +208,7 @@ def description() -> dict[str, Any]:
             "/v1/models": {"get": _operation("The models that are served.")},
             "/v1/models/{name}": {"get": {**_operation("One model."), "parameters": [name]}},
             "/v1/status": {"get": _operation("What is loaded, and what runs.")},
-            "/health": {"get": _operation("Whether the server runs.")},
+            "/health": {"get": _operation("Whether requests can be sent here.")},
             "/metrics": {"get": _operation("Figures for Prometheus.", media="text/plain")},
         },
     }

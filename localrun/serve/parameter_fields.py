@@ -6,14 +6,13 @@ field.
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from typing import Any
 
 from localrun.errors import LocalrunError
 from localrun.params import SAMPLERS, ConstraintSpec, GenerationParams, SamplingParams
 from localrun.serve.failures import ApiError, as_api_error
-from localrun.serve.fields import Fields, is_text, shown
+from localrun.serve.fields import Fields, is_text, schema_text, shown
 
 _MOST_STOPS = 16
 _MOST_TOP_LOGPROBS = 20
@@ -112,18 +111,18 @@ def _response_format(given: Fields) -> ConstraintSpec | None:
     if kind is None:
         raise told.wrong("type", "is missing")
     schema: Any = told.get("schema")
+    place = "response_format.schema"
     if kind == "json_schema":
         inner = told.inside("json_schema")
         if inner is not None:
-            schema = inner.get("schema")
+            schema, place = inner.get("schema"), "response_format.json_schema.schema"
         if schema is None:
             raise told.wrong("json_schema.schema", "is missing")
     elif schema is None:
         schema = {"type": "object"}
     if not isinstance(schema, dict | bool):
         raise told.wrong("json_schema.schema", "is not an object")
-    text = json.dumps(schema)
-    return ConstraintSpec("json_schema", text, "response_format")
+    return ConstraintSpec("json_schema", schema_text(schema, place), place)
 
 
 def _grammar(given: Fields) -> ConstraintSpec | None:

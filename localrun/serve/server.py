@@ -24,7 +24,7 @@ from localrun.paths import ensure_private, runtime_dir
 from localrun.remote.neighbours import Announcement, announce
 from localrun.serve.app import ServeOptions, Service, make_app
 from localrun.serve.failures import ApiError
-from localrun.serve.pool import Servable
+from localrun.serve.servable import Servable
 from localrun.turns import short_turns
 
 _LONGEST_SOCKET_PATH = 100

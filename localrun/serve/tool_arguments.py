@@ -7,8 +7,8 @@ back, is valid by the schema; a schema of which that cannot be promised is refus
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from localrun.params import ConstraintSpec
@@ -37,7 +37,13 @@ class Parameter:
     types: frozenset[str]
     """The types that it may have; empty where any will do."""
     choices: tuple[Any, ...]
-    schema: ConstraintSpec
+    whole: Mapping[str, Any] = field(repr=False)
+    """The schema of the tool."""
+
+    @property
+    def schema(self) -> ConstraintSpec:
+        """What JSON may be written for it."""
+        return ConstraintSpec("json_schema", json.dumps(_alone(self.whole, self.key)), "tools")
 
     @property
     def may_be_number(self) -> bool:
@@ -64,9 +70,19 @@ def parameters_of(schema: Mapping[str, Any]) -> tuple[Parameter, ...]:
     if not isinstance(declared, dict) or not isinstance(required, list):
         raise UnwritableError("its schema has properties that are no object, or a required that is no list")
     keys = [key for key, value in declared.items() if value is not False]
-    if missing := [key for key in required if key not in keys]:
+    if missing := [key for key in required if key not in declared or declared[key] is False]:
         raise UnwritableError(f"its schema requires {missing[0]!r} without declaring it")
-    return tuple(_parameter(schema, key, required=key in required) for key in keys)
+    demanded = frozenset(required)
+    return tuple(_parameter(schema, key, required=key in demanded) for key in keys)
+
+
+def of_object(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool's arguments, which are an object also where it does not say so."""
+    if "type" in schema or "$ref" not in schema:
+        return {"type": "object", **schema}
+    # Older drafts ignore what stands beside a reference.
+    beside = {key: value for key, value in schema.items() if key != "$ref"}
+    return {"type": "object", **beside, "allOf": [{"$ref": schema["$ref"]}, *beside.get("allOf", [])]}
 
 
 def _parameter(root: Mapping[str, Any], key: str, *, required: bool) -> Parameter:
@@ -82,7 +98,7 @@ def _parameter(root: Mapping[str, Any], key: str, *, required: bool) -> Paramete
         is_free=free,
         types=known,
         choices=values,
-        schema=ConstraintSpec("json_schema", json.dumps(_alone(root, key)), "tools"),
+        whole=root,
     )
 
 
@@ -157,11 +173,52 @@ def _is_plain(schema: Any) -> bool:
     return schema is True or (isinstance(schema, dict) and schema.keys() <= {"type"})
 
 
-def _alone(root: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _alone(root: Mapping[str, Any], key: str) -> dict[str, Any] | bool:
     """The schema of one property as a document, in which references to the whole still lead somewhere."""
+    own = root["properties"][key]
+    if not any(_references(own)):
+        return own  # type: ignore[no-any-return]  # a schema is an object or a truth value
     pointer = key.replace("~", "~0").replace("/", "~1")
-    whole = {word: value for word, value in root.items() if word not in ("$id", "$schema")}
-    return {"$ref": f"#/$defs/tool/properties/{pointer}", "$defs": {"tool": _moved(whole, "#/$defs/tool")}}
+    return {
+        "$ref": f"#/$defs/tool/properties/{pointer}",
+        "$defs": {"tool": _moved(_reached(root, key), "#/$defs/tool")},
+    }
+
+
+def _reached(root: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A schema with those of its properties and definitions alone that one property leads to."""
+    reached: dict[tuple[str, str], None] = {("properties", key): None}
+    todo = [("properties", key)]
+    while todo:
+        word, name = todo.pop()
+        for reference in _references(root[word][name]):
+            parts = [part.replace("~1", "/").replace("~0", "~") for part in reference.split("/")]
+            place = (parts[1], parts[2]) if len(parts) > 2 else ("", "")
+            holder = root.get(place[0])
+            if parts[0] != "#" or "%" in reference or not isinstance(holder, dict) or place[1] not in holder:
+                return {word: value for word, value in root.items() if word not in ("$id", "$schema")}
+            if place not in reached:
+                reached[place] = None
+                todo.append(place)
+    found: dict[str, Any] = {}
+    for word, name in reached:
+        found.setdefault(word, {})[name] = root[word][name]
+    return found
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """What a schema refers to; for names that it gives itself, a reference to the whole."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _references(item)
+    elif isinstance(schema, dict):
+        for word, value in schema.items():
+            if word == "$ref" and isinstance(value, str):
+                yield value
+            elif word in ("$id", "$anchor", "$dynamicRef", "$recursiveRef"):
+                yield "#"
+            else:
+                yield from _references(value)
 
 
 def _moved(schema: Any, place: str, *, names: bool = False) -> Any:

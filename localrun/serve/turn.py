@@ -65,6 +65,12 @@ class Turn:
             self._ask(next(self._steps))
 
     @property
+    def constrained_by(self) -> str | None:
+        """The field of the request that constrains what is asked for now."""
+        constraint = self._original.params.constraint or self._step.constraint
+        return constraint.name if constraint is not None else None
+
+    @property
     def over(self) -> bool:
         return self.ended is not None or self.error is not None
 

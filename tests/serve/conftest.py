@@ -15,7 +15,7 @@ import pytest
 
 from localrun.serve.app import ServeOptions
 from localrun.serve.guard import Rules
-from localrun.serve.pool import Servable
+from localrun.serve.servable import Servable
 from localrun.serve.server import Address, Running, serve
 from tests.serve.scripted_model import Script, ScriptedModel, echo
 
@@ -142,6 +142,27 @@ def real_server(smollm2: Path) -> Iterator[Server]:
     running = running_server([servable(file, params)], ServeOptions(), available=available_memory)
     with running as found, Server(found, {}) as server:
         yield server
+
+
+class Held:
+    """A function that begins its work when a test lets it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        self.begun.set()
+        assert self.go_on.wait(30), "nobody let it go on"
+        return self._function(*given, **named)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Whatever becomes of the test, nothing is held in the end."""
+        try:
+            yield
+        finally:
+            self.go_on.set()
 
 
 def until(condition: Callable[[], bool], seconds: float = 20) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from localrun.chat.template import ChatTemplate
 from localrun.engine.detokenizer import Detokenizer
-from localrun.errors import ContextOverflowError, LocalrunError
+from localrun.errors import ContextOverflowError, EngineError, LocalrunError
 from localrun.responder import (
     Done,
     Finish,
@@ -89,6 +89,7 @@ class ScriptedModel:
         self.ended: list[ScriptedAnswer] = []
         self.steps = 0
         self.closed = False
+        self.failed = False
         self.hold = threading.Event()
         """While it is clear, no step is taken."""
         self.hold.set()
@@ -100,6 +101,8 @@ class ScriptedModel:
         told = self.script(request)
         if isinstance(told, LocalrunError) and not isinstance(told, ContextOverflowError):
             raise told
+        if self.failed:
+            raise EngineError("the engine is closed")
         self.requests.append(request)
         answer = ScriptedAnswer(request, sink, told if isinstance(told, str) else "")
         if isinstance(told, LocalrunError):
@@ -116,6 +119,17 @@ class ScriptedModel:
             self.closed = True
             self._lock.notify()
         self._thread.join()
+
+    def fail(self) -> None:
+        """Dies as an engine with a bug does: everybody is told, and nobody is answered any more."""
+        error = EngineError("the engine stopped because of a bug: KeyError: 'x'")
+        self.hold.clear()
+        self.failed = True
+        with self._lock:
+            dying, self.running, self.waiting = [*self.running, *self.waiting], [], []
+        for answer in dying:
+            answer.sink.put((answer, error))
+        self.hold.set()
 
     @property
     def idle(self) -> bool:

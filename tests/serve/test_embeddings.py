@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openai
@@ -20,7 +24,7 @@ from localrun.serve.app import ServeOptions
 from localrun.serve.local_models import servable
 from quantize.source import open_source
 from tests.quantize.checkpoint import engine, tiny
-from tests.serve.conftest import Server, running_server
+from tests.serve.conftest import Server, running_server, until
 
 Start = Callable[..., Server]
 
@@ -83,6 +87,44 @@ def test_each_kind_of_model_refuses_what_it_cannot_do(embedding_server: Server, 
         embedding_server.client().embeddings.create(model="bert", input="Hi", dimensions=3)
     for wrong in ("", [], [[1, 2]], ["a", ""], 7):
         assert embedding_server.post("/v1/embeddings", {"input": wrong}).status_code == 400
+
+
+def test_a_client_that_goes_away_ends_its_texts(embedding_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    [entry] = embedding_server.running.service.pool.loaded
+    embed, seen, gone = entry.model.embed, [], threading.Event()
+
+    def slow(text: str) -> Any:
+        seen.append(text)
+        gone.wait(20)
+        return embed(text)
+
+    monkeypatch.setattr(entry.model, "embed", slow)
+    body = json.dumps({"input": ["one"] * 1000}).encode()
+    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    client = socket.create_connection(("127.0.0.1", int(embedding_server.url.rsplit(":", 1)[1])))
+    client.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+    until(lambda: len(seen) == 1)
+    assert entry.in_flight == 1
+    client.close()
+    until(lambda: embedding_server.post("/v1/completions", {}).status_code == 400)  # the loop has seen it go
+    gone.set()
+    until(lambda: entry.users == 0)
+    assert len(seen) < 5
+    assert entry.in_flight == 0
+
+
+def test_an_embedding_model_is_replaced_after_a_bug_in_it(embedding_server: Server) -> None:
+    def broken(_tokens: object) -> list[float]:
+        raise KeyError("broken")
+
+    [entry] = embedding_server.running.service.pool.loaded
+    entry.model._context.embed = broken
+    answer = embedding_server.post("/v1/embeddings", {"input": "one"})
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "engine_failed"
+    assert "because of a bug: KeyError: 'broken'" in answer.json()["error"]["message"]
+    assert embedding_server.post("/v1/embeddings", {"input": "one"}).status_code == 200
+    assert embedding_server.running.service.pool.loaded != [entry]
 
 
 def test_embedding_models_are_told_by_their_pooling(bert: Path) -> None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
 import pytest
 
-from localrun.errors import UsageError
+from localrun.errors import ConstraintError, DoesNotFitError, EngineError, UsageError
 from localrun.serve.app import ServeOptions
-from localrun.serve.fields import MAX_DEPTH
+from localrun.serve.failures import as_api_error
+from localrun.serve.fields import MAX_DEPTH, parse_object
 from localrun.serve.guard import Rules
 from localrun.serve.server import Address, check_access
-from tests.serve.conftest import Server
+from tests.serve.conftest import Held, Server
 
 Start = Callable[..., Server]
 CHAT = "/v1/chat/completions"
@@ -224,3 +226,38 @@ def test_another_address_demands_a_key() -> None:
         check_access(ServeOptions(rules=Rules(key="k")), Address(host))
     for host in ("127.0.0.1", "::1", "localhost", "127.0.0.2"):
         check_access(ServeOptions(), Address(host))
+
+
+def test_others_go_on_while_a_large_body_is_read(server: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = server()
+    read = Held(parse_object)
+    monkeypatch.setattr("localrun.serve.app.parse_object", read)
+    with read.held(), ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(status, running, {**ASK, "user": "x" * 100_000})
+        assert read.begun.wait(20)
+        assert httpx2.get(f"{running.url}/v1/models", timeout=20).status_code == 200
+        read.go_on.set()
+        assert asked.result() == 200
+
+
+def test_many_unknown_fields_are_counted_and_not_all_named(steady_server: Server) -> None:
+    warnings = steady_server.post(CHAT, {**ASK, **{f"field{i:03}": 1 for i in range(100)}}).json()["warnings"]
+    assert [w["message"] for w in warnings[-2:]] == [
+        "the field 'field031' is not known here",
+        "68 more fields are not known here",
+    ]
+
+
+def test_no_error_tells_a_client_of_the_command_line() -> None:
+    for error in (
+        ConstraintError("'not' cannot be enforced", hint="with --schema-lenient it is checked at the end instead"),
+        EngineError("no token is left", hint="allow some --logit-bias bans"),
+        DoesNotFitError("it does not fit", hint="take a smaller --ctx"),
+        UsageError("logit-bias names the token id 9", hint="localrun tokenize shows token ids"),
+    ):
+        told = as_api_error(error).message
+        assert told.startswith(error.message)
+        assert "--" not in told
+        assert "localrun" not in told
+    assert as_api_error(UsageError("mirostat tau is -1, outside [0, 100]")).param == "mirostat_tau"
+    assert as_api_error(UsageError("no such thing", hint="do this")).message == "no such thing (do this)"

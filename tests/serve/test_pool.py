@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from localrun.errors import DoesNotFitError, ModelFileError
 from tests.serve.conftest import Server, until
 from tests.serve.test_under_load import ask, endless
@@ -53,7 +55,7 @@ def test_a_model_in_use_is_waited_for(server: Start) -> None:
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_for_those_who_ask(server: Start) -> None:
-    from localrun.serve.pool import Servable
+    from localrun.serve.servable import Servable
 
     running = server()
     pool = running.running.service.pool
@@ -80,3 +82,42 @@ def test_many_who_ask_for_one_model_load_it_once(server: Start) -> None:
     for thread in threads:
         thread.join(20)
     assert running.metric('localrun_model_loads_total{model="b"}') == 1
+
+
+def test_models_that_take_turns_are_used_before_they_make_room(server: Start) -> None:
+    running = server(lambda request: "done", names=("a", "b", "c"), max_loaded=1)
+    answers: list[int] = []
+
+    def alternate(first: int) -> None:
+        names = ["abc"[(first + i) % 3] for i in range(4)]
+        answers.extend(running.post(CHAT, ask(model=name)).status_code for name in names)
+
+    threads = [threading.Thread(target=alternate, args=[i]) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert answers == [200] * 24
+
+
+def test_a_model_that_is_always_in_use_makes_room_in_the_end(server: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localrun.serve.pool._PATIENCE_S", 0.05)
+    running = server(lambda request: "words " * 20, names=("a", "b"), max_loaded=1, model={"step_s": 0.001})
+    over = threading.Event()
+    answers: list[int] = []
+
+    def busy() -> None:
+        while not over.is_set():
+            answers.append(running.post(CHAT, ask(model="a")).status_code)
+
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(answers) > 3)
+    try:
+        assert running.post(CHAT, ask(model="b")).status_code == 200
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(30)
+    assert set(answers) == {200}, "those who had to wait were answered too"

@@ -96,10 +96,32 @@ def test_a_schema_holds(real_server: Server) -> None:
     assert 3 <= told["size"] <= 5
 
 
-def test_a_schema_that_cannot_be_enforced_is_400(real_server: Server) -> None:
-    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "strng"}}}
-    with pytest.raises(openai.BadRequestError):
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"type": "strng"}, "/type"),
+        ({"prefixItems": 5}, "/prefixItems"),
+        ({"properties": []}, "/properties"),
+        ({"$ref": "#/x/a", "x": {"a": {"if": 5}}}, "/x/a/if"),
+        ({"pattern": "(?=a)"}, "/pattern"),
+    ],
+)
+def test_a_schema_that_cannot_be_enforced_is_400_by_its_place(
+    real_server: Server, monkeypatch: pytest.MonkeyPatch, schema: dict[str, Any], pointer: str
+) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    with pytest.raises(openai.BadRequestError, match=f"at {pointer}: ") as caught:
         ask(real_server, "A thing?", response_format=form, max_tokens=60)
+    assert caught.value.param == "response_format.json_schema.schema"
+    assert "--" not in caught.value.message
+    write_calls_as(real_server, monkeypatch, ChatTemplate(TEMPLATE))
+    parameters = {"type": "object", **{key: value for key, value in schema.items() if key != "type"}}
+    parameters = {"type": "object", "properties": {"a": schema}} if "type" in schema else parameters
+    tools = [{"type": "function", "function": {"name": "f", "description": "d", "parameters": parameters}}]
+    with pytest.raises(openai.BadRequestError, match=f"{pointer}: ") as caught:
+        ask(real_server, "A thing?", tools=tools, tool_choice="required", max_tokens=60)
+    assert caught.value.param == "tools[0].function.parameters"
+    assert ask(real_server, "Hi", max_tokens=2).usage.completion_tokens == 2
 
 
 def test_logprobs_are_those_of_the_model(real_server: Server) -> None:

@@ -21,80 +21,124 @@ from localrun.serve.tool_probe import NoToolFormError, tool_form
 from localrun.serve.turn import Told, Turn
 from tests.sdist import sdist_root, template_file
 
-# (what begins a call, how the arguments are written, whether one answer may hold several calls), or why there is none.
-# A call without a beginning of its own is possible where it is demanded.
+# What begins a call, and the templates that begin one so. A call without a beginning of its own is possible where it is
+# demanded.
+Begun = dict[str | None, list[str]]
 JSON, KEYED = "one JSON object", "one by one"
+OBJECTS: Begun = {
+    "<|tools_prefix|>": ["Apertus-8B-Instruct"],
+    "<tool_calls>": [
+        "Apriel-1.6-15b-Thinker-fixed",
+        "MiniMax-M1",
+        "unsloth-Apriel-1.5",
+    ],
+    "<tool_call>": [
+        "Bielik-11B-v3.0-Instruct",
+        "MiMo-VL",
+        "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
+        "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
+        "Qwen-QwQ-32B",
+        "Qwen-Qwen2.5-7B-Instruct",
+        "Qwen-Qwen3-0.6B",
+        "Reka-Edge",
+        "ibm-granite-granite-4.0",
+        "ibm-granite-granite-4.1",
+    ],
+    "<|START_ACTION|>": [
+        "Cohere2MoE",
+        "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+    ],
+    "Action:\n```json": ["CohereForAI-c4ai-command-r-plus-tool_use"],
+    "[TOOL_CALLS]": [
+        "Mistral-Small-3.2-24B-Instruct-2506",
+        "mistralai-Ministral-3-14B-Reasoning-2512",
+        "mistralai-Mistral-Nemo-Instruct-2407",
+        "unsloth-mistral-Devstral-Small-2507",
+    ],
+    "<TOOLCALL>": ["NVIDIA-Nemotron-Nano-v2"],
+    "<|tool_call|>": ["ibm-granite-granite-3.3-2B-Instruct"],
+    "<｜tool▁calls▁begin｜>": ["llama-cpp-deepseek-r1"],
+    "<function=": ["meetkai-functionary-medium-v3.1"],
+    None: ["meetkai-functionary-medium-v3.2"],
+    "<|tool_calls_section_begin|>": ["moonshotai-Kimi-K2"],
+    "<|tool_calls|>": ["upstage-Solar-Open-100B"],
+}
+# One answer holds one call.
+SINGLE_OBJECTS: Begun = {
+    "<|message_sep|>\n\nfunction call<|role_sep|>": ["GigaChat3-10B-A1.8B"],
+    "<|function_call|>": ["GigaChat3.1-10B-A1.8B"],
+    None: [
+        "meta-llama-Llama-3.1-8B-Instruct",
+        "meta-llama-Llama-3.2-3B-Instruct",
+        "meta-llama-Llama-3.3-70B-Instruct",
+    ],
+    "to=functions.": ["openai-gpt-oss-120b"],
+}
+ONE_BY_ONE: Begun = {
+    "<seed:tool_call>": ["ByteDance-Seed-OSS"],
+    "<tool_call>": [
+        "GLM-4.6",
+        "GLM-4.7-Flash",
+        "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        "Qwen3-Coder",
+        "Qwen3.5-4B",
+        "Spark2.5",
+        "StepFun3.5-Flash",
+        "inclusionai-ling-3.0-flash",
+        "poolside-Laguna-S-2.1",
+        "poolside-Laguna-XS-2.1",
+        "poolside-Laguna-XS.2",
+    ],
+    "<|tool_call_start|>": [
+        "LFM2-8B-A1B",
+        "LFM2.5-8B-A1B",
+        "LFM2.5-Instruct",
+    ],
+    "<minimax:tool_call>": ["MiniMax-M2"],
+    "]<]minimax[>": ["MiniMax-M3"],
+    "<｜DSML｜function_calls>": ["deepseek-ai-DeepSeek-V3.2"],
+    "<｜DSML｜tool_calls>": [
+        "deepseek-ai-DeepSeek-V4",
+        "deepseek-ai-DeepSeek-V4-Flash-0731",
+    ],
+    "<|tool_call>": [
+        "google-gemma-4-31B-it",
+        "google-gemma-4-31B-it-interleaved",
+    ],
+    None: ["muse-glimmer"],
+    '<function name="': ["openbmb-MiniCPM5-1B"],
+    "<tool_calls:opensource>": ["tencent-Hy3"],
+}
+# Why a template has no form.
+NONE: dict[str, list[str]] = {
+    "it shows no tools": [
+        "HuggingFaceTB-SmolLM3-3B",
+        "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+        "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+        "deepseek-ai-DeepSeek-V3.1",
+        "google-gemma-2-2b-it",
+        "llama-cpp-rwkv-world",
+        "microsoft-Phi-3.5-mini-instruct",
+    ],
+    "access to attribute 'append' of a list is not allowed": [
+        "Kimi-K2-Instruct",
+        "Kimi-K2-Thinking",
+    ],
+    "it writes each type of argument in a way of its own": ["Kimi-K3"],
+    "'functions' is undefined": ["fireworks-ai-llama-3-firefunction-v2"],
+}
+
+
+def _each(begun: Begun, how: str, *, several: bool = True) -> dict[str, tuple[str | None, str, bool]]:
+    return {name: (tag, how, several) for tag, names in begun.items() for name in names}
+
+
+# (what begins a call, how the arguments are written, whether one answer may hold several calls), or why there is none.
 FORMS: dict[str, tuple[str | None, str, bool] | str] = {
-    "Apertus-8B-Instruct": ("<|tools_prefix|>", JSON, True),
-    "Apriel-1.6-15b-Thinker-fixed": ("<tool_calls>", JSON, True),
-    "Bielik-11B-v3.0-Instruct": ("<tool_call>", JSON, True),
-    "ByteDance-Seed-OSS": ("<seed:tool_call>", KEYED, True),
-    "Cohere2MoE": ("<|START_ACTION|>", JSON, True),
-    "CohereForAI-c4ai-command-r-plus-tool_use": ("Action:\n```json", JSON, True),
-    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": ("<|START_ACTION|>", JSON, True),
-    "GLM-4.6": ("<tool_call>", KEYED, True),
-    "GLM-4.7-Flash": ("<tool_call>", KEYED, True),
-    "GigaChat3-10B-A1.8B": ("<|message_sep|>\n\nfunction call<|role_sep|>", JSON, False),
-    "GigaChat3.1-10B-A1.8B": ("<|function_call|>", JSON, False),
-    "HuggingFaceTB-SmolLM3-3B": "it shows no tools",
-    "Kimi-K2-Instruct": "access to attribute 'append' of a list is not allowed",
-    "Kimi-K2-Thinking": "access to attribute 'append' of a list is not allowed",
-    "Kimi-K3": "it writes each type of argument in a way of its own",
-    "LFM2-8B-A1B": ("<|tool_call_start|>", KEYED, True),
-    "LFM2.5-8B-A1B": ("<|tool_call_start|>", KEYED, True),
-    "LFM2.5-Instruct": ("<|tool_call_start|>", KEYED, True),
-    "MiMo-VL": ("<tool_call>", JSON, True),
-    "MiniMax-M1": ("<tool_calls>", JSON, True),
-    "MiniMax-M2": ("<minimax:tool_call>", KEYED, True),
-    "MiniMax-M3": ("]<]minimax[>", KEYED, True),
-    "Mistral-Small-3.2-24B-Instruct-2506": ("[TOOL_CALLS]", JSON, True),
-    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": ("<tool_call>", KEYED, True),
-    "NVIDIA-Nemotron-Nano-v2": ("<TOOLCALL>", JSON, True),
-    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": ("<tool_call>", JSON, True),
-    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": ("<tool_call>", JSON, True),
-    "Qwen-QwQ-32B": ("<tool_call>", JSON, True),
-    "Qwen-Qwen2.5-7B-Instruct": ("<tool_call>", JSON, True),
-    "Qwen-Qwen3-0.6B": ("<tool_call>", JSON, True),
-    "Qwen3-Coder": ("<tool_call>", KEYED, True),
-    "Qwen3.5-4B": ("<tool_call>", KEYED, True),
-    "Reka-Edge": ("<tool_call>", JSON, True),
-    "Spark2.5": ("<tool_call>", KEYED, True),
-    "StepFun3.5-Flash": ("<tool_call>", KEYED, True),
-    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": "it shows no tools",
-    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": "it shows no tools",
-    "deepseek-ai-DeepSeek-V3.1": "it shows no tools",
-    "deepseek-ai-DeepSeek-V3.2": ("<｜DSML｜function_calls>", KEYED, True),
-    "deepseek-ai-DeepSeek-V4": ("<｜DSML｜tool_calls>", KEYED, True),
-    "deepseek-ai-DeepSeek-V4-Flash-0731": ("<｜DSML｜tool_calls>", KEYED, True),
-    "fireworks-ai-llama-3-firefunction-v2": "'functions' is undefined",
-    "google-gemma-2-2b-it": "it shows no tools",
-    "google-gemma-4-31B-it": ("<|tool_call>", KEYED, True),
-    "google-gemma-4-31B-it-interleaved": ("<|tool_call>", KEYED, True),
-    "ibm-granite-granite-3.3-2B-Instruct": ("<|tool_call|>", JSON, True),
-    "ibm-granite-granite-4.0": ("<tool_call>", JSON, True),
-    "ibm-granite-granite-4.1": ("<tool_call>", JSON, True),
-    "inclusionai-ling-3.0-flash": ("<tool_call>", KEYED, True),
-    "llama-cpp-deepseek-r1": ("<｜tool▁calls▁begin｜>", JSON, True),
-    "llama-cpp-rwkv-world": "it shows no tools",
-    "meetkai-functionary-medium-v3.1": ("<function=", JSON, True),
-    "meetkai-functionary-medium-v3.2": (None, JSON, True),
-    "meta-llama-Llama-3.1-8B-Instruct": (None, JSON, False),
-    "meta-llama-Llama-3.2-3B-Instruct": (None, JSON, False),
-    "meta-llama-Llama-3.3-70B-Instruct": (None, JSON, False),
-    "microsoft-Phi-3.5-mini-instruct": "it shows no tools",
-    "mistralai-Ministral-3-14B-Reasoning-2512": ("[TOOL_CALLS]", JSON, True),
-    "mistralai-Mistral-Nemo-Instruct-2407": ("[TOOL_CALLS]", JSON, True),
-    "moonshotai-Kimi-K2": ("<|tool_calls_section_begin|>", JSON, True),
-    "muse-glimmer": (None, KEYED, True),
-    "openai-gpt-oss-120b": ("to=functions.", JSON, False),
-    "openbmb-MiniCPM5-1B": ('<function name="', KEYED, True),
-    "poolside-Laguna-S-2.1": ("<tool_call>", KEYED, True),
-    "poolside-Laguna-XS-2.1": ("<tool_call>", KEYED, True),
-    "poolside-Laguna-XS.2": ("<tool_call>", KEYED, True),
-    "tencent-Hy3": ("<tool_calls:opensource>", KEYED, True),
-    "unsloth-Apriel-1.5": ("<tool_calls>", JSON, True),
-    "unsloth-mistral-Devstral-Small-2507": ("[TOOL_CALLS]", JSON, True),
-    "upstage-Solar-Open-100B": ("<|tool_calls|>", JSON, True),
+    **_each(OBJECTS, JSON),
+    **_each(SINGLE_OBJECTS, JSON, several=False),
+    **_each(ONE_BY_ONE, KEYED),
+    **{name: reason for reason, names in NONE.items() for name in names},
 }
 # Their words ask for a form, but they write no call of an earlier answer.
 SILENT = ("LFM2-8B-A1B", "LFM2.5-Instruct", "ibm-granite-granite-3.3-2B-Instruct")
