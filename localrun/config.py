@@ -196,6 +196,11 @@ def variable(name: str) -> str:
     return f"LOCALRUN_{name.upper()}"
 
 
+def flag_of(name: str) -> str:
+    """The command line's flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A value and where it came from: `flag`, a variable's name, the file (and table), or `default`."""
@@ -213,8 +218,13 @@ class Config:
         *,
         file: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        called: Callable[[str], str] = flag_of,
     ) -> None:
-        """`flags` that are None were not given. `file` need not exist. Raises `UsageError` for nonsense in either."""
+        """`flags` that are None were not given; `called` is how their user knows them. `file` need not exist.
+
+        Raises `UsageError` for nonsense in either.
+        """
+        self._called = called
         self._flags = {name: value for name, value in (flags or {}).items() if value is not None and value != []}
         self._environment = os.environ if environment is None else environment
         self._file = file
@@ -229,8 +239,7 @@ class Config:
         """The value of `name` in force, for `model` where the file has a table for it; None by default."""
         parse = OPTIONS[name]
         if name in self._flags:
-            flag = "--" + name.replace("_", "-")
-            return Setting(_parsed(parse, self._flags[name], flag), "flag")
+            return Setting(_parsed(parse, self._flags[name], self._called(name)), "flag")
         text = self._environment.get(variable(name))
         if text is not None and text != "":
             return Setting(_parsed(parse, text, variable(name)), variable(name))

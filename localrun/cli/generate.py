@@ -18,6 +18,7 @@ from localrun.chat.messages import Message
 from localrun.cli import options as o
 from localrun.cli.constraints import constraint_of
 from localrun.cli.inputs import compose, read_text_file
+from localrun.cli.live_line import LiveLine, ReadingLine
 from localrun.cli.opening import open_engine
 from localrun.cli.output import (
     EventsWriter,
@@ -149,7 +150,8 @@ def generate(
         writer = _writer(json_output=json_output, events=events, extract=extract, quiet=quiet)
         with stop_on_signal(responder.stop) as received:
             try:
-                result = _answer(responder, request, writer, strict=is_strict)
+                with ReadingLine(LiveLine(sys.stderr, quiet=quiet)) as reading:
+                    result = _answer(responder, request, writer, reading, strict=is_strict)
             except InterruptedByUserError:  # while the model was loading: there is nothing to show
                 return received.exit_code
         if stats:
@@ -237,9 +239,10 @@ def _writer(*, json_output: bool, events: bool, extract: bool, quiet: bool) -> W
     return TextWriter(quiet=quiet)
 
 
-def _answer(responder: Responder, request: Request, writer: Writer, *, strict: bool) -> Result:
+def _answer(responder: Responder, request: Request, writer: Writer, reading: ReadingLine, *, strict: bool) -> Result:
     """Run one request to its end."""
     for event in responder.respond(request):
+        reading.hear(event)
         if strict and isinstance(event, WarningRaised):
             raise StrictError(event.warning.message, hint="--strict makes this warning an error")
         writer.write(event)
