@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual import on, work
+from textual.actions import SkipAction
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -45,9 +46,10 @@ class ChatApp(App[None]):
     TITLE = "localrun"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "interrupt", show=False, system=True),
+        # Those with priority work in a dialog too, which hides the application's other keys.
+        Binding("ctrl+c", "interrupt", show=False, system=True, priority=True),
         Binding("ctrl+q", "leave", "Leave", show=False, priority=True),
-        Binding("f1", "help", "Help", show=False),
+        Binding("f1", "help", "Help", show=False, priority=True),
         Binding("f2", "command('settings')", "Settings", show=False),
         Binding("ctrl+n", "command('new')", "New chat", show=False),
         Binding("ctrl+f", "command('search')", "Search", show=False, priority=True),
@@ -297,7 +299,7 @@ class ChatApp(App[None]):
 
     def action_help(self) -> None:
         if isinstance(self.screen, HelpScreen):
-            return
+            raise SkipAction  # there, the same key goes back
         focused = self.screen.focused
         here = next((node.HELP for node in (focused.ancestors_with_self if focused else ()) if node.HELP), "")
         self.push_screen(HelpScreen(here))
@@ -325,7 +327,12 @@ class ChatApp(App[None]):
     # Leaving
 
     async def action_interrupt(self) -> None:
-        """Ctrl+C: stop the answer; twice in a row: leave."""
+        """Ctrl+C: copy what is selected, leave a dialog, or stop the answer; twice in a row: leave."""
+        if getattr(self.focused, "selected_text", "") or self.screen.get_selected_text():
+            raise SkipAction  # the widget or the screen copies it
+        if self.screen.is_modal:
+            self.simulate_key("escape")
+            return
         now = self._clock()
         twice = now - self._last_interrupt < _TWICE_S
         self._last_interrupt = now
