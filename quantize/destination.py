@@ -185,7 +185,8 @@ def _check_space(folder: Path, plan: Plan, extra_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if wanted > free:
         raise NoSpaceError(
-            f"{wanted / 1e9:.2f} GB are needed in {folder}, {free / 1e9:.2f} GB are free",
+            f"no space left for {plan.files[0].path}: {wanted / 1e9:.2f} GB needed, "
+            f"{free / 1e9:.2f} GB free in {folder}",
             hint="free space, choose another disk with -o, or use a smaller type",
         )
 

@@ -124,10 +124,12 @@ def rm(
 
 def _list_local(catalogue: Catalogue, as_json: bool) -> None:
     from localrun.catalog import local_models
-    from localrun.catalog.local import PLACES
+    from localrun.catalog.local import PLACES, closed_folders
     from localrun.catalog.storage import human_size
     from localrun.catalog.unfinished import unfinished
 
+    for folder in closed_folders():
+        _say(f"warning: {folder} cannot be read: models in it are not listed")
     names = _catalogue_names(catalogue)
     models = local_models()
     if as_json:

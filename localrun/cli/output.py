@@ -42,7 +42,7 @@ def write_stdout(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputWriteError(f"the output could not be written: {error.strerror}") from error
+        raise OutputWriteError.of("the output", error) from error
 
 
 def write_stderr(text: str) -> None:

@@ -229,7 +229,7 @@ class PlainChat(PlainCommands):
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise OutputWriteError(f"the output could not be written: {error.strerror}") from error
+            raise OutputWriteError.of("the output", error) from error
         if text:
             self._mid_line = not text.endswith("\n")
 

@@ -34,7 +34,7 @@ def write_new_file(path: Path, text: str) -> None:
     except FileExistsError as error:
         raise InputError(f"{path} exists", hint="name another file, or move that one away") from error
     except OSError as error:
-        raise OutputWriteError(f"{path}: {error.strerror}") from error
+        raise OutputWriteError.of(str(path), error) from error
     try:
         with file:
             file.write(text.encode("utf-8", "replace"))
@@ -42,4 +42,4 @@ def write_new_file(path: Path, text: str) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise OutputWriteError(f"{path}: {error.strerror}") from error
+        raise OutputWriteError.of(str(path), error) from error
