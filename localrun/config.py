@@ -60,6 +60,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _name(value: object) -> str:
+    if not _text(value).strip():
+        raise ValueError("it must be a name")
+    return _text(value)
+
+
 def _texts(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
@@ -138,7 +144,7 @@ def _order(value: object) -> tuple[str, ...]:
 
 
 OPTIONS: dict[str, Parser] = {
-    "model": _text,
+    "model": _name,
     "system": _text,
     "max_tokens": _integer,
     "stop": _texts,
@@ -179,8 +185,8 @@ OPTIONS: dict[str, Parser] = {
     "ubatch_size": _integer,
     "mmap": _boolean,
     "cache": _boolean,
-    "draft": _text,
-    "engine": _text,
+    "draft": _name,
+    "engine": _name,
     "strict": _boolean,
     "offline": _boolean,
     "quiet": _boolean,
