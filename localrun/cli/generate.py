@@ -158,7 +158,7 @@ def generate(
             write_stderr(stats_lines(result))
         if result.finish == "interrupted":
             return received.exit_code
-        judge(result, params, strict=is_strict)
+        judge(result, params, strict=is_strict, trained=responder.info.context_trained)
         return 0
 
 
@@ -251,15 +251,23 @@ def _answer(responder: Responder, request: Request, writer: Writer, reading: Rea
     raise AssertionError("a responder ends with Done or an error")
 
 
-def judge(result: Result, params: GenerationParams, *, strict: bool) -> None:
-    """Raise the error that a finished answer deserves, if it does: incomplete where it had to be complete, or empty."""
+def judge(result: Result, params: GenerationParams, *, strict: bool, trained: int = 0) -> None:
+    """Raise the error that a finished answer deserves, if it does: incomplete where it had to be complete, or empty.
+
+    `trained` is the longest context that the model was trained for; 0 where that is not known.
+    """
     complete = result.finish in ("stop", "stop_string")
     if not complete and (params.constraint is not None or strict):
-        limits = {"length": "--max-tokens", "context": "--ctx", "timeout": "--timeout"}
+        can_grow = not trained or result.context_limit < trained
+        hints = {
+            "length": "raise --max-tokens",
+            "context": "raise --ctx" if can_grow else "shorten the prompt: the context is all that the model knows",
+            "timeout": "raise --timeout",
+        }
         raise IncompleteOutputError(
             f"the output is incomplete: it was stopped by its {result.finish} limit after "
             f"{result.usage.completion_tokens:,} tokens",
-            hint=f"raise {limits[result.finish]}",
+            hint=hints[result.finish],
         )
     if not result.text and result.finish == "timeout":
         raise IncompleteOutputError("the time limit ended the answer before its first word", hint="raise --timeout")

@@ -162,3 +162,19 @@ def test_an_empty_name_is_no_name_for_the_default(command: str, localrun) -> Non
 )
 def test_tokenize_refuses_what_is_no_text(arguments, stdin, words, localrun) -> None:  # type: ignore[no-untyped-def]
     localrun("tokenize", *arguments, stdin=stdin).assert_refused(2, *words)
+
+
+@pytest.mark.parametrize(
+    ("limit", "trained", "hint"),
+    [(2048, 8192, "raise --ctx"), (8192, 8192, "shorten the prompt"), (8192, 0, "raise --ctx")],
+)
+def test_an_answer_cut_by_the_context_gets_a_hint_that_can_help(limit: int, trained: int, hint: str) -> None:
+    from localrun.cli.generate import judge
+    from localrun.errors import IncompleteOutputError
+    from localrun.params import GenerationParams
+    from localrun.responder import ModelIdentity, Result, Timings, Usage
+
+    result = Result("x", "", "context", None, 1, ModelIdentity("m"), Usage(), Timings(), context_limit=limit)
+    with pytest.raises(IncompleteOutputError) as caught:
+        judge(result, GenerationParams(), strict=True, trained=trained)
+    assert (caught.value.hint or "").startswith(hint)
