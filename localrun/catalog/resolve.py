@@ -90,6 +90,16 @@ def require(model: str) -> ModelFile:
     raise ModelNotFoundError(f"{name} is not on this machine", hint=f"`localrun pull {name}` fetches it")
 
 
+def check_exists(model: str) -> None:
+    """Refuse a name that nothing could be fetched by: a path without a file, a name of no catalogue. Makes no request.
+
+    Raises `ModelNotFoundError` with near names, `UsageError` for a malformed name.
+    """
+    reference = parse_reference(model)
+    if _find(reference) is None:
+        _known(reference)
+
+
 def find(model: str) -> ModelFile | None:
     """The file of `model` if it is on this machine; None otherwise. No request is made.
 

@@ -15,16 +15,17 @@ from localrun.store.records import Tree
 
 
 def read_session_file(path: Path) -> Tree:
-    """The session in a `.json` or Markdown file. Raises `InputError`."""
+    """The session in a `.json` or Markdown file, which is as old as its file. Raises `InputError`."""
     try:
         text = path.read_bytes().decode("utf-8")
+        written = path.stat().st_mtime
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start:,})") from error
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         return from_json(text.lstrip("\ufeff"), name=str(path))
-    return from_markdown(text, name=str(path))
+    return from_markdown(text, name=str(path), clock=lambda: written)
 
 
 def write_new_file(path: Path, text: str) -> None:

@@ -19,7 +19,7 @@ from textual.screen import Screen
 
 from localrun.chat.conversation import Conversation, with_temperature
 from localrun.chat.conversation.commands import COMMANDS, Command
-from localrun.errors import LocalrunError, ModelNotFoundError, UsageError
+from localrun.errors import FetchError, LocalrunError, ModelNotFoundError, UsageError
 from localrun.responder import Responder
 from localrun.tui.collector import tidy
 from localrun.tui.commands import CommandRunner
@@ -138,6 +138,12 @@ class ChatApp(App[None]):
         """In a thread: load a model that is on this machine; of another one, ask before it is downloaded."""
         try:
             is_here = wanted is not None and self.models.has(wanted)
+            if wanted is not None and not is_here:
+                self.models.check(wanted)
+        except ModelNotFoundError as error:
+            self.is_loading_model = False
+            self.from_thread(self.choose_model, _sentences(error))
+            return
         except LocalrunError as error:
             self.is_loading_model = False
             self.from_thread(self.show_error, error)
@@ -203,7 +209,8 @@ class ChatApp(App[None]):
         self.chat.status.set(loading="")
         self.call_later(self.chat.run_view.show_notice, Notice(error))
         if isinstance(error, ModelNotFoundError) and self.conversation.responder is None:
-            self.choose_model(error.message, name)
+            # A model that could not be fetched may be tried again; one that does not exist may not.
+            self.choose_model(_sentences(error), name if isinstance(error, FetchError) else None)
 
     # Sessions
 
@@ -353,6 +360,11 @@ class ChatApp(App[None]):
     def on_unmount(self) -> None:
         if self.conversation.responder is not None:
             self.conversation.responder.close()
+
+
+def _sentences(error: LocalrunError) -> str:
+    """What happened and what helps, as text of a dialog."""
+    return error.message if error.hint is None else f"{error.message}\n{error.hint}"
 
 
 def check_theme(app: App[None], name: str) -> str:
