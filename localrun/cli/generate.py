@@ -158,7 +158,9 @@ def generate(
             write_stderr(stats_lines(result))
         if result.finish == "interrupted":
             return received.exit_code
-        judge(result, params, strict=is_strict, trained=responder.info.context_trained)
+        # Asked only where it matters: what a responder knows of its model takes its template, and its import, to tell.
+        trained = responder.info.context_trained if result.finish == "context" else 0
+        judge(result, params, strict=is_strict, trained=trained)
         return 0
 
 
