@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from localrun.batch import BatchRunner, ResumedFile, Row, RowReader, StreamOutput, Summary
 from localrun.cli.batch_told import BatchTold, count_rows
-from localrun.cli.output import result_object, write_stderr, write_stdout
+from localrun.cli.output import result_object, write_stderr
 from localrun.cli.signals import stop_on_signal
 from localrun.errors import InputError, LocalrunError, UsageError
 
@@ -58,9 +58,9 @@ def run_batch(
     with ExitStack() as stack:
         check_files(source, resume)
         lines = _lines(source, stack)
-        output: Output = ResumedFile(resume) if resume is not None else StreamOutput(write_stdout)
-        stack.callback(output.close)
         told = BatchTold(count_rows(lines), source=source, resume=resume, quiet=quiet)
+        output: Output = ResumedFile(resume) if resume is not None else StreamOutput(told.write_stdout)
+        stack.callback(output.close)
         rows = RowReader(params, system=system, prompt=prompt).read(lines)
         return _run(responder, rows, output, told, n_parallel=n_parallel, stats=stats)
 
@@ -77,7 +77,7 @@ def run_samples(
     """Answer one request several times, one JSON line each. A given seed counts up; the prompt is computed once."""
     rows = (Row(i, None, _sample(request, i)) for i in range(n_samples))
     told = BatchTold(n_samples, quiet=quiet)
-    return _run(responder, rows, StreamOutput(write_stdout), told, n_parallel=n_parallel, stats=stats)
+    return _run(responder, rows, StreamOutput(told.write_stdout), told, n_parallel=n_parallel, stats=stats)
 
 
 def _sample(request: Request, number: int) -> Request:

@@ -1,7 +1,7 @@
 """What a person hears of a batch: how far it is, what became of it, and how to go on with one that was stopped.
 
 Knows streams and counts; knows no engine. Invariants: on a terminal one line moves, elsewhere a long batch says a
-handful of lines at most; nothing of it goes to stdout, and nothing at all is said with --quiet.
+handful of lines at most; nothing that is said goes to stdout, and nothing at all is said with --quiet.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from localrun.batch import Summary
 from localrun.cli.live_line import LiveLine, duration
-from localrun.cli.output import is_fancy, write_stderr
+from localrun.cli.output import is_fancy, write_stderr, write_stdout
 
 _LINES = 4
 """How many lines tell of a long batch where no line can move."""
@@ -70,6 +70,12 @@ class BatchTold:
             if self._quarters < quarters < _LINES:
                 self._quarters = quarters
                 write_stderr(", ".join(self._parts(summary, seconds)) + "\n")
+
+    def write_stdout(self, line: str) -> None:
+        """A line of the output; on a screen that the moving line shares, it gets a line of its own."""
+        if self._moves and sys.stdout.isatty():
+            self._line.clear()
+        write_stdout(line)
 
     def clear(self) -> None:
         """Leave no moving line behind."""

@@ -150,7 +150,8 @@ def generate(
         writer = _writer(json_output=json_output, events=events, extract=extract, quiet=quiet)
         with stop_on_signal(responder.stop) as received:
             try:
-                with ReadingLine(LiveLine(sys.stderr, quiet=quiet)) as reading:
+                told_already = events and sys.stdout.isatty()  # two tellers of one screen write over each other
+                with ReadingLine(LiveLine(sys.stderr, quiet=quiet or told_already)) as reading:
                     result = _answer(responder, request, writer, reading, strict=is_strict)
             except InterruptedByUserError:  # while the model was loading: there is nothing to show
                 return received.exit_code

@@ -118,6 +118,19 @@ def test_a_batch_on_a_terminal_tells_rows_and_time(monkeypatch: pytest.MonkeyPat
     assert stream.shown == ""
 
 
+def test_rows_on_the_same_screen_get_lines_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    stream, clock = Tty(), Clock()
+    batch = told(monkeypatch, stream, clock)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    batch.progress(Summary())
+    assert stream.shown == "0 of 40 rows"
+    batch.write_stdout('{"index": 0}\n')
+    assert stream.shown == ""
+    assert capsysbinary.readouterr().out == b'{"index": 0}\n'
+
+
 def test_a_long_batch_in_a_pipe_says_a_line_for_each_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, clock = io.StringIO(), Clock()
     batch = told(monkeypatch, stream, clock)

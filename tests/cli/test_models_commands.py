@@ -151,6 +151,14 @@ def test_list_says_what_cannot_be_used_and_why(localrun: Localrun, tmp_path: Pat
     assert "m:1b (Ollama) cannot be used: the manifest is damaged" in localrun("list").stderr
 
 
+def test_list_says_which_folder_it_could_not_look_into(
+    localrun: Localrun, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = home / "cache" / "models"
+    monkeypatch.setattr("localrun.catalog.local.closed_folders", lambda: [closed])
+    assert f"warning: {closed} cannot be read: models in it are not listed" in localrun("list").stderr
+
+
 def test_list_catalog_shows_what_could_be_fetched(localrun: Localrun) -> None:
     lines = localrun("list", "--catalog").stdout.splitlines()
     assert len(lines) > 20
