@@ -214,7 +214,7 @@ def _growing(choices: Sequence[Choice], size: int, source_bytes: int) -> list[st
     """What was lost by quantizing does not come back: a larger file of it is no better."""
     if size <= source_bytes or all(choice.tensor.source_type in FLOAT_TYPES for choice in choices):
         return []
-    grown = f"{size / 1e6:,.0f} MB instead of {source_bytes / 1e6:,.0f} MB"
+    grown = f"{size / 1e6:,.1f} MB instead of {source_bytes / 1e6:,.1f} MB"
     return [f"the result will be larger than the quantized source, and no better: {grown}"]
 
 
