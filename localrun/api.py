@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from localrun.chat.messages import Message
 from localrun.errors import UsageError
+from localrun.keywords import in_keywords
 from localrun.local import LocalResponder, open_responder
 from localrun.params import ConstraintSpec, EngineParams, GenerationParams, OverflowPolicy, SamplingParams
 from localrun.responder import Done, Event, ModelInfo, Request, Result, TextPiece
@@ -32,7 +33,8 @@ def load(model: str | None = None, *, offline: bool = False, **engine: Any) -> M
 
     Raises `ModelNotFoundError`, `FetchError`, `ModelFileError`, `DoesNotFitError`, `UsageError`.
     """
-    return Model(open_responder(model, _params(EngineParams, engine), offline=offline))
+    with in_keywords():
+        return Model(open_responder(model, _params(EngineParams, engine), offline=offline))
 
 
 class Model:
@@ -67,11 +69,14 @@ class Model:
 
     def events(self, prompt: Prompt, *, system: str | None = None, **params: Any) -> Iterator[Event]:
         """Yield everything that happens: progress, reasoning, text, warnings, and at last `Done`."""
-        return self._responder.respond(_request(prompt, system, params))
+        with in_keywords():
+            request = _request(prompt, system, params)
+        return _told(self._responder.respond(request))
 
     def count_tokens(self, prompt: Prompt, *, system: str | None = None) -> int:
         """How many tokens a prompt has, template included."""
-        return self._responder.count_tokens(_request(prompt, system, {}))
+        with in_keywords():
+            return self._responder.count_tokens(_request(prompt, system, {}))
 
     def stop(self) -> None:
         """End the running answer soon. Any thread may call it."""
@@ -88,6 +93,11 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _told(events: Iterator[Event]) -> Iterator[Event]:
+    with in_keywords():
+        yield from events
 
 
 def _request(prompt: Prompt, system: str | None, params: dict[str, Any]) -> Request:

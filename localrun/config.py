@@ -60,6 +60,12 @@ def _text(value: object) -> str:
     return value
 
 
+def _name(value: object) -> str:
+    if not _text(value).strip():
+        raise ValueError("it must be a name")
+    return _text(value)
+
+
 def _texts(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         return (value,)
@@ -138,7 +144,7 @@ def _order(value: object) -> tuple[str, ...]:
 
 
 OPTIONS: dict[str, Parser] = {
-    "model": _text,
+    "model": _name,
     "system": _text,
     "max_tokens": _integer,
     "stop": _texts,
@@ -179,8 +185,8 @@ OPTIONS: dict[str, Parser] = {
     "ubatch_size": _integer,
     "mmap": _boolean,
     "cache": _boolean,
-    "draft": _text,
-    "engine": _text,
+    "draft": _name,
+    "engine": _name,
     "strict": _boolean,
     "offline": _boolean,
     "quiet": _boolean,
@@ -194,6 +200,11 @@ _OTHER_VARIABLES = {"LOCALRUN_HOME", "LOCALRUN_TEST_CACHE"}
 def variable(name: str) -> str:
     """The environment variable of a setting."""
     return f"LOCALRUN_{name.upper()}"
+
+
+def flag_of(name: str) -> str:
+    """The command line's flag of a setting."""
+    return "--" + name.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +224,13 @@ class Config:
         *,
         file: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        called: Callable[[str], str] = flag_of,
     ) -> None:
-        """`flags` that are None were not given. `file` need not exist. Raises `UsageError` for nonsense in either."""
+        """`flags` that are None were not given; `called` is how their user knows them. `file` need not exist.
+
+        Raises `UsageError` for nonsense in either.
+        """
+        self._called = called
         self._flags = {name: value for name, value in (flags or {}).items() if value is not None and value != []}
         self._environment = os.environ if environment is None else environment
         self._file = file
@@ -229,8 +245,7 @@ class Config:
         """The value of `name` in force, for `model` where the file has a table for it; None by default."""
         parse = OPTIONS[name]
         if name in self._flags:
-            flag = "--" + name.replace("_", "-")
-            return Setting(_parsed(parse, self._flags[name], flag), "flag")
+            return Setting(_parsed(parse, self._flags[name], self._called(name)), "flag")
         text = self._environment.get(variable(name))
         if text is not None and text != "":
             return Setting(_parsed(parse, text, variable(name)), variable(name))

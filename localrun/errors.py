@@ -30,6 +30,8 @@ line; the hint says what to do about it. `assert` is for our own bugs.
 
 from __future__ import annotations
 
+import errno
+
 
 class LocalrunError(Exception):
     """Base of all errors a user may see. `exit_code` is what the command line returns for it."""
@@ -60,6 +62,20 @@ class StoreError(LocalrunError):
 
 class OutputWriteError(LocalrunError):
     """stdout or an output file could not be written (a full disk, for example)."""
+
+    @classmethod
+    def of(cls, what: str, error: OSError) -> OutputWriteError:
+        """For `what` could not be written, because of what the system says; the hint fits the reason."""
+        hints = {
+            errno.ENOSPC: "free some space",
+            errno.EDQUOT: "free some space: your share of the disk is used up",
+            errno.EACCES: "make the file and its folder writable, or name another one",
+            errno.EROFS: "name a file on a disk that can be written",
+            errno.ENOENT: "make its folder first",
+            errno.EFBIG: "the disk's file system, or a limit of the shell (ulimit -f), takes no larger files",
+        }
+        reason = error.strerror or str(error)
+        return cls(f"{what} could not be written: {reason}", hint=hints.get(error.errno or 0))
 
 
 class RemoteError(LocalrunError):

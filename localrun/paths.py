@@ -79,6 +79,16 @@ def runtime_dir() -> Path:
     return Path(platformdirs.user_runtime_dir("localrun", appauthor=False, ensure_exists=False))
 
 
+def can_list(folder: Path) -> bool:
+    """Whether it is a folder whose content may be seen. Never raises, whatever the folders above it allow."""
+    return os.path.isdir(folder) and os.access(folder, os.R_OK | os.X_OK)
+
+
+def nearest_existing(path: Path) -> Path:
+    """`path` itself, or the nearest folder above it that is there, as far as may be seen. Never raises."""
+    return next((place for place in (path, *path.parents) if os.path.exists(place)), Path(path.anchor or "."))
+
+
 def ensure_private(directory: Path) -> Path:
     """Create `directory` (and its parents) readable by its owner only, and return it.
 

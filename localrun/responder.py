@@ -179,6 +179,8 @@ class ModelInfo:
     """False for a base model: it has no chat template."""
     can_think: bool
     """The template knows a thinking switch or block."""
+    context_trained: int = 0
+    """The longest context that the model was trained for; 0 where that is not known."""
     details: dict[str, str] = field(default_factory=dict)
 
 

@@ -102,6 +102,7 @@ class Conversion:
             base=base_plan(self.model, self.output) if self._needs_base_file() else None,
             beside=beside,
             inputs=inputs,
+            force=settings.force,
         )
 
     def run(self, progress: ProgressCallback | None = None) -> Result:

@@ -1,7 +1,7 @@
 """Checks of the output before anything is written: never the source, in a folder that is there, on a disk with room.
 
 Knows paths and the file system. Invariant: a run that passes these checks cannot destroy what it reads, nor anything
-that is no plain file of the name it was given.
+but results of earlier runs, unless it is told to, and then no more than plain files of the names it was given.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from quantize.earlier import may_be_replaced
 from quantize.errors import DestinationError, NoSpaceError
 from quantize.journal import is_journal, journal_path
 from quantize.plan import Plan
+from quantize.split import SHARD
 from quantize.writer import partial_path
 
 REPORT_SUFFIXES = (".json", ".html", ".htm")
 
-_SHARD = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
 _TYPE_SUFFIX = re.compile(r"[-._](?:f32|f16|bf16|(?:i?q|tq)\d[a-z0-9_]*|mxfp4(?:_moe)?)$", re.IGNORECASE)
 
 
@@ -28,7 +29,7 @@ def source_files(source: Path) -> list[Path]:
     """Every file of a checkpoint folder, a GGUF file, or a set of GGUF shards."""
     if source.is_dir():
         return sorted(path for path in source.iterdir() if path.is_file())
-    shard = _SHARD.search(source.name)
+    shard = SHARD.search(source.name)
     if shard is None:
         return [source]
     pattern = f"{source.name[: shard.start()]}-*-of-{shard[1]}.gguf"
@@ -37,7 +38,7 @@ def source_files(source: Path) -> list[Path]:
 
 def default_output(source: Path, recipe: str, *, name: str | None = None) -> Path:
     """`Llama-1B-Q4_K_M.gguf` in the current folder, for a source called `Llama-1B` or `Llama-1B-BF16.gguf`."""
-    stem = name or (source.resolve().name if source.is_dir() else _SHARD.sub("", source.name).removesuffix(".gguf"))
+    stem = name or (source.resolve().name if source.is_dir() else SHARD.sub("", source.name).removesuffix(".gguf"))
     return Path(f"{_TYPE_SUFFIX.sub('', stem)}-{recipe.upper()}.gguf")
 
 
@@ -61,13 +62,15 @@ def check_destination(
     base: Plan | None = None,
     beside: Sequence[tuple[str, Path]] = (),
     inputs: Sequence[Path] = (),
+    force: bool = False,
 ) -> list[str]:
-    """Refuse what would fail or destroy the source later. Returns warnings.
+    """Refuse what would fail later, or destroy the source or a file that no earlier run made. Returns warnings.
 
     Args:
         base: the temporary model beside the output, where there is one.
         beside: other files that will be written, each with the flag that names it.
         inputs: other files that will be read.
+        force: replace any regular file that is not read.
 
     Raises:
         DestinationError: the output is something that is read, or is no place to write to.
@@ -78,7 +81,8 @@ def check_destination(
     read = [*source_files(source), *inputs]
     known = {_identity(path): path for path in read if path.exists()}
     written: dict[object, Path] = {}
-    for flag, path in [("-o", file.path) for file in plan.files] + list(beside):
+    planned = [*(("-o", file.path) for file in plan.files), *beside]
+    for flag, path in planned:
         _check_folder(path.resolve().parent, flag)
         if not path.name:
             raise DestinationError(f"{flag} '{path}' is no name of a file", hint=f"choose another with {flag}")
@@ -96,6 +100,8 @@ def check_destination(
                 )
             written[identity] = target
         _check_replaceable(path, flag)
+    if not force:
+        _check_strangers(planned)
     _check_partial(plan)
     if base is not None:
         _check_base(base)
@@ -128,6 +134,15 @@ def _check_replaceable(path: Path, flag: str) -> None:
         raise DestinationError(f"{path} is a folder", hint=f"{flag} wants the name of a file")
     if not stat.S_ISREG(mode):
         raise DestinationError(f"{path} is no regular file", hint=f"{flag} wants the name of a file on a disk")
+
+
+def _check_strangers(planned: Iterable[tuple[str, Path]]) -> None:
+    """Refuse to replace files that no earlier run made."""
+    for flag, path in planned:
+        if not may_be_replaced(path, flag):
+            raise DestinationError(
+                f"{path} exists, and no earlier run made it", hint=f"choose another name with {flag}, or add --force"
+            )
 
 
 def _check_partial(plan: Plan) -> None:
@@ -170,7 +185,8 @@ def _check_space(folder: Path, plan: Plan, extra_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if wanted > free:
         raise NoSpaceError(
-            f"{wanted / 1e9:.2f} GB are needed in {folder}, {free / 1e9:.2f} GB are free",
+            f"no space left for {plan.files[0].path}: {wanted / 1e9:.2f} GB needed, "
+            f"{free / 1e9:.2f} GB free in {folder}",
             hint="free space, choose another disk with -o, or use a smaller type",
         )
 

@@ -82,6 +82,11 @@ def is_gguf(path: Path) -> bool:
         raise SourceError(f"cannot read {path}: {error.strerror}") from error
 
 
+def read_metadata(path: Path) -> Metadata:
+    """The keys of one GGUF file. Raises SourceError for what is none."""
+    return _read(path).metadata
+
+
 def open_gguf(path: Path) -> Model:
     """Read the header of a GGUF file, and of its other parts when it is split.
 

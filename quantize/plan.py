@@ -19,6 +19,9 @@ from quantize.split import shard_metadata, shard_path, split_by_size
 from quantize.types import FLOAT_TYPES
 from quantize.writer import DEFAULT_ALIGNMENT, TensorInfo, align, encode_header
 
+RECIPE_KEY = "localrun.quantize.recipe"
+"""In the metadata of every model that is written here."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedTensor:
@@ -139,10 +142,12 @@ def make_plan(
     warnings = [*model.warnings, *_requantizing(choices)]
     if changed is not None:
         warnings.append(str(changed))
+    files = _lay_out(choices, metadata, output, alignment, split_bytes)
+    warnings += _growing(choices, sum(file.size for file in files), model.source_bytes)
     return Plan(
         recipe=recipe.name,
         architecture=model.architecture,
-        files=_lay_out(choices, metadata, output, alignment, split_bytes),
+        files=files,
         substitutions=changed,
         source_bytes=model.source_bytes,
         warnings=tuple(warnings),
@@ -200,9 +205,17 @@ def _final_metadata(
     if recipe.mix is not None:
         metadata["general.file_type"] = MetadataValue(int(recipe.mix.file_type), GGUFValueType.UINT32)
     metadata["general.quantization_version"] = MetadataValue(GGML_QUANT_VERSION, GGUFValueType.UINT32)
-    metadata["localrun.quantize.recipe"] = MetadataValue(recipe.name, GGUFValueType.STRING)
+    metadata[RECIPE_KEY] = MetadataValue(recipe.name, GGUFValueType.STRING)
     metadata.update(extra)
     return metadata
+
+
+def _growing(choices: Sequence[Choice], size: int, source_bytes: int) -> list[str]:
+    """What was lost by quantizing does not come back: a larger file of it is no better."""
+    if size <= source_bytes or all(choice.tensor.source_type in FLOAT_TYPES for choice in choices):
+        return []
+    grown = f"{size / 1e6:,.1f} MB instead of {source_bytes / 1e6:,.1f} MB"
+    return [f"the result will be larger than the quantized source, and no better: {grown}"]
 
 
 def _requantizing(choices: Sequence[Choice]) -> list[str]:

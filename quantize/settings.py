@@ -46,6 +46,8 @@ class Settings:
     """llama.cpp's name of the pre-tokenizer, where it cannot be derived."""
     name: str | None = None
     """The model's name; None takes the source's."""
+    force: bool = False
+    """Replace existing files that no earlier run made."""
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from quantize.model import MetadataValue
 
 _UNITS = {"": 1, "B": 1, "K": 10**3, "KB": 10**3, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+SHARD = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
 _MAX_SHARDS = 65_535  # `split.no` is a 16-bit number
 
 
@@ -55,6 +56,12 @@ def shard_path(output: Path, number: int, count: int) -> Path:
     """`model.gguf` → `model-00001-of-00003.gguf`."""
     stem = output.name.removesuffix(".gguf")
     return output.with_name(f"{stem}-{number + 1:05d}-of-{count:05d}.gguf")
+
+
+def first_shard(path: Path) -> Path:
+    """The first of the files that `path` is one of; itself if it is no part of a set."""
+    found = SHARD.search(path.name)
+    return path if found is None else path.with_name(f"{path.name[: found.start()]}-00001-of-{found[1]}.gguf")
 
 
 def shard_metadata(number: int, count: int, n_tensors: int) -> dict[str, MetadataValue]:

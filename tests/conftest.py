@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("LOCALRUN_MODEL", "LOCALRUN_ENGINE", "NO_COLOR", "HF_TOKEN", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     return root
+
+
+@pytest.fixture
+def modes_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`os.access` says what a file's mode allows its owner, also where the tests run as root."""
+
+    def access(path: str | os.PathLike[str], wanted: int) -> bool:
+        try:
+            return (os.stat(path).st_mode >> 6) & wanted == wanted
+        except OSError:
+            return False
+
+    monkeypatch.setattr(os, "access", access)
 
 
 @pytest.fixture(scope="session")

@@ -58,7 +58,7 @@ class ResumedFile:
                 raise InputError(f"{path} is not a regular file", hint="--resume takes a file that it can go on with")
             self._file = open(path, "r+b", opener=_made_if_missing)  # noqa: SIM115 - closed by `close`
         except OSError as error:
-            raise OutputWriteError(f"{path} cannot be written: {error.strerror}") from error
+            raise OutputWriteError.of(str(path), error) from error
         try:
             self.n_done = self._count()
         except BaseException:
@@ -70,7 +70,7 @@ class ResumedFile:
             self._file.write(line.encode())
             self._file.flush()
         except OSError as error:
-            raise OutputWriteError(f"{self._path} could not be written: {error.strerror}") from error
+            raise OutputWriteError.of(str(self._path), error) from error
 
     def close(self) -> None:
         """Make sure that everything is on the disk."""
@@ -81,7 +81,7 @@ class ResumedFile:
                 self._file.flush()
                 os.fsync(self._file.fileno())
         except OSError as error:
-            raise OutputWriteError(f"{self._path} could not be written: {error.strerror}") from error
+            raise OutputWriteError.of(str(self._path), error) from error
 
     def _count(self) -> int:
         """How many rows the file has. Cuts off the beginning of another one behind them, and nothing else."""

@@ -9,6 +9,7 @@ names wins over the command line, also where it is the built-in default; null is
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -16,12 +17,13 @@ from typing import Any
 
 from localrun.batch.text import fault_in
 from localrun.chat.messages import Message
-from localrun.config import OPTIONS, Config
+from localrun.config import OPTIONS, Config, flag_of
 from localrun.errors import InputError, LocalrunError, UsageError
 from localrun.params import ConstraintSpec, GenerationParams, SamplingParams
 from localrun.responder import Request
 
 _EXPECTED = 'a row is an object, for example {"prompt": "…"}'
+_MESSAGES = 'for example {"messages": [{"role": "user", "content": "…"}]}'
 _TEXTS = ("prompt", "messages", "raw")
 _CONSTRAINTS = {"schema": "json_schema", "grammar": "gbnf", "regex": "regex", "choice": "choice"}
 _PARAMS = {
@@ -79,44 +81,35 @@ class RowReader:
     def _row(self, index: int, number: int, line: bytes) -> Row:
         name = None
         try:
-            try:
-                data = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"line {number} is no JSON: {error}", hint=_EXPECTED) from error
-            if not isinstance(data, dict):
-                raise InputError(f"line {number} is no JSON object", hint=_EXPECTED)
-            _refuse_fault(data.get("id"), "id", number)
+            data = _object(line)
+            _refuse_fault(data.get("id"), "id")
             name = data.get("id")
-            _refuse_fault(data, "", number)
-            return Row(index, name, self._request(data, number))
+            _refuse_fault(data, "")
+            return Row(index, name, self._request(data))
         except Exception as error:  # whatever a row does, the others still have to be answered
-            return Row(index, name, None, as_error(error, f"line {number}"))
+            return Row(index, name, None, _of_line(as_error(error), number))
 
-    def _request(self, data: Mapping[str, Any], number: int) -> Request:
+    def _request(self, data: Mapping[str, Any]) -> Request:
         given = [key for key in _TEXTS if key in data]
-        if len(given) != 1:
-            raise InputError(f"line {number} needs exactly one of prompt, messages and raw, it has {given or 'none'}")
-        unknown = [key for key in data if key not in OPTIONS and key not in {*_TEXTS, *_CONSTRAINTS, "id"}]
-        if unknown:
-            raise InputError(f"line {number} has the unknown key {unknown[0]!r}")
-        fixed = [key for key in data if key in OPTIONS and key not in {*_PARAMS, *_SAMPLING, "system"}]
-        if fixed:
-            raise InputError(f"line {number} sets {fixed[0]!r}, which belongs to the whole batch")
+        _check_keys(data, given)
         if self._prompt and "prompt" not in data:
             raise InputError(
-                f"line {number}: the PROMPT of the command goes before rows with a prompt, this one has {given[0]}"
+                f"the PROMPT of the command goes before rows with a prompt, this one has {given[0]}",
+                hint="leave PROMPT and -f out, or give the row a prompt",
             )
         params = self._params(data)
         if data.get("system") is not None and not isinstance(data["system"], str):
-            raise InputError(f"line {number}: system is no text")
+            raise InputError("system is no text", hint='put it in quotes: {"system": "…", "prompt": "…"}')
         if "raw" in data:
             if data.get("system"):
-                raise InputError(f"line {number}: system needs the chat template, and raw leaves it out")
-            return Request(params, raw=_text(data, "raw", number).encode())
-        messages = self._messages(data, number)
+                raise InputError(
+                    "system needs the chat template, and raw leaves it out", hint="give prompt instead of raw"
+                )
+            return Request(params, raw=_text(data, "raw").encode())
+        messages = self._messages(data)
         has_system = any(message.role == "system" for message in messages)
         if has_system and data.get("system"):
-            raise InputError(f"line {number} has system, and messages with a system prompt of their own")
+            raise InputError("it has system, and messages with a system prompt of their own", hint="leave one out")
         system = data.get("system", self._system)
         if system and not has_system:
             messages = (Message("system", system), *messages)
@@ -125,47 +118,84 @@ class RowReader:
     def _params(self, data: Mapping[str, Any]) -> GenerationParams:
         """The settings of the command line, each replaced that the row names."""
         settings = {key: value for key, value in data.items() if key in _PARAMS or key in _SAMPLING}
-        given = Config(settings, environment={}).generation()
+        given = Config(settings, environment={}, called=str).generation()
         changes = {_PARAMS[key]: getattr(given, _PARAMS[key]) for key in settings if key in _PARAMS}
         names = [name for key in settings for name in _SAMPLING.get(key, ())]
         sampling = {name: getattr(given.sampling, name) for name in names}
         params = replace(self._base, **changes, sampling=replace(self._base.sampling, **sampling))
         return replace(params, constraint=_constraint(data)) if _CONSTRAINTS.keys() & data.keys() else params
 
-    def _messages(self, data: Mapping[str, Any], number: int) -> tuple[Message, ...]:
+    def _messages(self, data: Mapping[str, Any]) -> tuple[Message, ...]:
         if "prompt" in data:
-            text = _text(data, "prompt", number)
+            text = _text(data, "prompt")
             return (Message("user", f"{self._prompt}\n\n{text}" if self._prompt else text),)
         values = data["messages"]
         if not isinstance(values, list) or not values:
-            raise InputError(f"line {number}: messages is a list of objects with role and content")
+            raise InputError("messages is a list of objects with role and content", hint=_MESSAGES)
         messages = []
         for value in values:
             role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
             if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
-                raise InputError(f"line {number}: a message has a role (system, user, assistant, tool) and a content")
+                raise InputError("a message has a role (system, user, assistant, tool) and a content", hint=_MESSAGES)
             reasoning = value.get("reasoning") or ""
             if not isinstance(reasoning, str):
-                raise InputError(f"line {number}: the reasoning of a message is no text")
+                raise InputError("the reasoning of a message is no text", hint=_MESSAGES)
             messages.append(Message(role, content, reasoning))
         return tuple(messages)
 
 
-def as_error(error: Exception, where: str = "the row") -> LocalrunError:
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"it is no JSON: {error.msg} at character {error.pos + 1}", hint=_EXPECTED) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"it is no JSON: {error}", hint=_EXPECTED) from error
+    if not isinstance(data, dict):
+        raise InputError("it is no JSON object", hint=_EXPECTED)
+    return data
+
+
+def _check_keys(data: Mapping[str, Any], texts: list[str]) -> None:
+    """Refuse keys that mean nothing here."""
+    unknown = [key for key in data if key not in OPTIONS and key not in {*_TEXTS, *_CONSTRAINTS, "id"}]
+    if unknown:
+        known = sorted({*_TEXTS, *_CONSTRAINTS, *_PARAMS, *_SAMPLING, "id", "system"})
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "a row has a prompt, an id, and settings of a request"
+        raise InputError(f"the key {unknown[0]!r} is unknown", hint=hint)
+    if len(texts) != 1:
+        has = " and ".join(texts) if texts else "none of them"
+        raise InputError(f"a row has exactly one of prompt, messages and raw, and this has {has}", hint=_EXPECTED)
+    fixed = [key for key in data if key in OPTIONS and key not in {*_PARAMS, *_SAMPLING, "system"}]
+    if fixed:
+        raise InputError(
+            f"{fixed[0]!r} cannot be set for one row: it belongs to the whole batch",
+            hint=f"give {flag_of(fixed[0])} to the command",
+        )
+
+
+def _of_line(error: LocalrunError, number: int) -> LocalrunError:
+    """The same error, with its place in the input."""
+    error.message = f"line {number}: {error.message}"
+    return error
+
+
+def as_error(error: Exception) -> LocalrunError:
     """What a row's line says of any exception."""
     if isinstance(error, LocalrunError):
         return error
-    return LocalrunError(f"{where} failed unexpectedly: {type(error).__name__}: {error}")
+    return LocalrunError(f"the row failed unexpectedly: {type(error).__name__}: {error}")
 
 
-def _refuse_fault(value: Any, place: str, number: int) -> None:
+def _refuse_fault(value: Any, place: str) -> None:
     if fault := fault_in(value, place):
-        raise InputError(f"line {number}: {fault.removeprefix('/')}")
+        raise InputError(fault.removeprefix("/"))
 
 
-def _text(data: Mapping[str, Any], key: str, number: int) -> str:
+def _text(data: Mapping[str, Any], key: str) -> str:
     if not isinstance(data[key], str):
-        raise InputError(f"line {number}: {key} is no text")
+        raise InputError(f"{key} is no text", hint=f'put it in quotes: {{"{key}": "…"}}')
     return str(data[key])
 
 
@@ -174,11 +204,11 @@ def _constraint(data: Mapping[str, Any]) -> ConstraintSpec | None:
     if not given:
         return None
     if len(given) > 1:
-        raise UsageError(f"{given[0]} and {given[1]} exclude each other")
+        raise UsageError(f"{given[0]} and {given[1]} exclude each other", hint="leave one out")
     value = data[given[0]]
     if given[0] == "choice":
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise UsageError("choice is a list of texts")
+            raise UsageError("choice is a list of texts", hint='for example {"choice": ["yes", "no"], "prompt": "…"}')
         return ConstraintSpec("choice", tuple(value), "choice")
     if given[0] == "schema" and not isinstance(value, str):
         value = json.dumps(value)

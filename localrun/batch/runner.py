@@ -44,6 +44,8 @@ class Summary:
 
     n_done: int = 0
     n_failed: int = 0
+    first_failure: tuple[Row, LocalrunError] | None = None
+    """Of the rows that failed, the one that comes first in the input."""
     n_resumed: int = 0
     completion_tokens: int = 0
     prompt_tokens: int = 0
@@ -101,8 +103,9 @@ class BatchRunner:
             if not self._running and (exhausted or self._stopping.is_set()):
                 break
             if self._running:
-                self._take(*self._events.get())
-            self.summary.seconds = time.perf_counter() - began
+                handle, event = self._events.get()
+                self.summary.seconds = time.perf_counter() - began
+                self._take(handle, event)
         self._write_ready(next_written)
         self.summary.stopped = self._stopping.is_set()
         return self.summary
@@ -150,6 +153,8 @@ class BatchRunner:
             line = self._line(replace(row, id=None), outcome)
         if not isinstance(outcome, Result):
             self.summary.n_failed += 1
+            if self.summary.first_failure is None or row.index < self.summary.first_failure[0].index:
+                self.summary.first_failure = (row, outcome)
         self.summary.n_done += 1
         self._finished[row.index] = line
         if self._on_progress is not None:

@@ -94,7 +94,7 @@ def load_catalogue() -> Catalogue:
     """
     shipped = _read(resource("models.toml"))
     user_file = default_paths().user_models_file
-    own = _read(user_file) if user_file.is_file() else {}
+    own = {} if _is_missing(user_file) else _read(user_file)
     entries: dict[str, Entry] = {}
     for path, document in ((Path("models.toml"), shipped), (user_file, own)):
         for name, table in _tables(path, document).items():
@@ -103,6 +103,17 @@ def load_catalogue() -> Catalogue:
     if not isinstance(default, str):
         raise UsageError(f"{user_file}: `default` is {default!r}, not a model's name")
     return Catalogue(entries, default)
+
+
+def _is_missing(path: Path) -> bool:
+    """False too for a file that may not be looked at: reading it then says why."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _read(path: Path) -> dict[str, Any]:

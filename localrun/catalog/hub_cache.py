@@ -13,6 +13,7 @@ from pathlib import Path
 from localrun.catalog.choice import choose, complete_models
 from localrun.catalog.references import HubReference
 from localrun.errors import ModelNotFoundError
+from localrun.paths import can_list
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 
@@ -67,7 +68,8 @@ def find_checkpoint(repo: str) -> Path | None:
 
 def cached_models() -> Iterator[tuple[str, list[Path]]]:
     """(repository, files) of every complete model in the cache."""
-    for repo in sorted(hub_cache_folder().glob("models--*--*")):
+    hub = hub_cache_folder()
+    for repo in sorted(hub.glob("models--*--*")) if can_list(hub) else ():
         seen: set[tuple[str, ...]] = set()
         for snapshot in _snapshots(repo):
             for model in complete_models(gguf_names(snapshot)):

@@ -157,7 +157,12 @@ def _download_error(requirement: str, errors: str) -> FetchError | ModelNotFound
     text = errors.casefold()
     if "no space left" in text:
         return FetchError(
-            f"no room to fetch {requirement}", hint="free some space in the temporary folder and the cache"
+            f"no space left for {requirement}", hint="free some space in the temporary folder and the cache"
+        )
+    if "permission denied" in text or "read-only file system" in text:
+        return FetchError(
+            f"{requirement} could not be written: {reason}",
+            hint="the temporary folder and the cache must be folders that you may write to",
         )
     if "do not match the hashes" in text:
         return IntegrityError(f"{requirement} is not what the package index promised: {reason}")

@@ -13,6 +13,7 @@ from pathlib import Path
 from localrun.catalog.choice import complete_models
 from localrun.catalog.hub_cache import find_in_folder, gguf_names
 from localrun.catalog.references import HubReference
+from localrun.paths import can_list
 
 
 def lm_studio_folders() -> list[Path]:
@@ -22,7 +23,7 @@ def lm_studio_folders() -> list[Path]:
         homes.insert(0, Path(Path("~/.lmstudio-home-pointer").expanduser().read_text("utf-8").strip()))
     chosen = [folder for home in homes if (folder := _chosen_folder(home / "settings.json")) is not None]
     folders = [*chosen, *(home / "models" for home in homes)]
-    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+    return [folder for folder in dict.fromkeys(folders) if can_list(folder)]
 
 
 def lm_studio_models() -> Iterator[tuple[str, list[Path]]]:

@@ -6,6 +6,7 @@ where they lie.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,12 +75,29 @@ def local_models() -> list[LocalModel]:
     return unique
 
 
-def _fetched_here() -> list[LocalModel]:
-    from localrun.catalog.storage import NOTE_SUFFIX, read_source_note
+def closed_folders() -> list[Path]:
+    """Folders with models that may not be looked into: what is in them is in no list."""
+    from localrun.catalog.hub_cache import hub_cache_folder
     from localrun.paths import default_paths
 
-    models = []
-    for note in sorted(default_paths().models.rglob("*" + NOTE_SUFFIX)):
+    closed = []
+    for folder in (default_paths().models, hub_cache_folder()):
+        try:
+            os.scandir(folder).close()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            closed.append(folder)
+    return closed
+
+
+def _fetched_here() -> list[LocalModel]:
+    from localrun.catalog.storage import NOTE_SUFFIX, read_source_note
+    from localrun.paths import can_list, default_paths
+
+    models: list[LocalModel] = []
+    folder = default_paths().models
+    for note in sorted(folder.rglob("*" + NOTE_SUFFIX)) if can_list(folder) else ():
         if (known := read_source_note(note)) is not None:
             path, source = known
             models.append(LocalModel(source, (path,), path.stat().st_size, "localrun"))

@@ -7,6 +7,7 @@ HTTP client.
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from localrun.catalog.references import (
     parse_reference,
 )
 from localrun.errors import FetchError, ModelFileError, ModelNotFoundError, OfflineError
+from localrun.paths import can_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,16 @@ def require(model: str) -> ModelFile:
     raise ModelNotFoundError(f"{name} is not on this machine", hint=f"`localrun pull {name}` fetches it")
 
 
+def check_exists(model: str) -> None:
+    """Refuse a name that nothing could be fetched by: a path without a file, a name of no catalogue. Makes no request.
+
+    Raises `ModelNotFoundError` with near names, `UsageError` for a malformed name.
+    """
+    reference = parse_reference(model)
+    if _find(reference) is None:
+        _known(reference)
+
+
 def find(model: str) -> ModelFile | None:
     """The file of `model` if it is on this machine; None otherwise. No request is made.
 
@@ -104,7 +116,7 @@ def local_copy(reference: Remote) -> Path | None:
 
         return find_in_hub_cache(reference) or find_in_lm_studio(reference)
     path = index_path(reference) if isinstance(reference, IndexReference) else url_path(reference)
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None
 
 
 def _find(reference: Reference) -> ModelFile | None:
@@ -210,13 +222,15 @@ def _all_failed(entry: Entry, errors: list[ModelNotFoundError]) -> ModelNotFound
         return errors[0]
     kind = type(errors[0]) if len({type(error) for error in errors}) == 1 else FetchError
     reasons = "; ".join(error.message for error in errors)
-    hint = next((error.hint for error in errors if error.hint), None)
+    # That a network is out of reach is the least of the reasons: another source had got further.
+    by_weight = sorted(errors, key=lambda error: isinstance(error, OfflineError))
+    hint = next((error.hint for error in by_weight if error.hint), None)
     return kind(f"{entry.name} could not be fetched: {reasons}", hint=hint)
 
 
 def _no_such_path(path: Path) -> ModelNotFoundError:
     folder = path.parent
-    names = [p.name for p in folder.glob("*.gguf")] if folder.is_dir() else []
+    names = [p.name for p in folder.glob("*.gguf")] if can_list(folder) else []
     import difflib
 
     near = difflib.get_close_matches(path.name, names, n=3)

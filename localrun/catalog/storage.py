@@ -15,9 +15,12 @@ from pathlib import Path
 
 from localrun.catalog.progress import CHECKING, Progress, transfer
 from localrun.errors import FetchError, IntegrityError, ModelFileError
+from localrun.paths import nearest_existing
 
 _SPARE_BYTES = 64 << 20
 """Left free beyond the download itself, so that the machine can go on working."""
+
+_MOVE = "move the cache: HF_HOME for the hub, LOCALRUN_HOME for the rest"
 
 
 def human_size(n_bytes: float) -> str:
@@ -31,15 +34,13 @@ def human_size(n_bytes: float) -> str:
 
 def check_room(folder: Path, needed: int, what: str) -> None:
     """Raise `FetchError` if the disk that holds `folder` (which need not exist) has no room for `needed` bytes."""
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = nearest_existing(folder)
     free = shutil.disk_usage(place).free
     if needed + _SPARE_BYTES > free:
         raise FetchError(
-            f"no room for {what}: {human_size(needed)} needed and {human_size(_SPARE_BYTES)} to spare, "
+            f"no space left for {what}: {human_size(needed)} needed and {human_size(_SPARE_BYTES)} to spare, "
             f"{human_size(free)} free in {place}",
-            hint="free some space, or move the cache to another disk (HF_HOME for the hub, LOCALRUN_HOME for the rest)",
+            hint=f"free some space, or {_MOVE}",
         )
 
 
@@ -51,11 +52,15 @@ def disk_errors(what: str, folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise FetchError(
-                f"no room for {what}: the disk that holds {folder} is full",
+                f"no space left for {what} on the disk of {folder}",
                 hint="free some space and run the command again: what was fetched is kept",
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EIO):
-            raise FetchError(f"cannot write {what} to {folder}: {error.strerror}") from error
+            place = nearest_existing(Path(error.filename or folder))
+            raise FetchError(
+                f"cannot write {what} to {folder}: {error.strerror}",
+                hint=f"make {place} a folder that you may write to, or {_MOVE}",
+            ) from error
         raise
 
 

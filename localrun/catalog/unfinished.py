@@ -7,6 +7,7 @@ reported, so a download that another program runs is left alone.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 from localrun.catalog.hub_cache import hub_cache_folder, repo_folder
 from localrun.catalog.places import url_path
 from localrun.catalog.references import HubReference, IndexReference, Remote
-from localrun.paths import default_paths
+from localrun.paths import can_list, default_paths
 
 _HUB_PARTIAL = re.compile(r"[0-9a-f]{40,64}\.incomplete")
 """Named by checksum alone; the client of today adds a random part, and deletes its own."""
@@ -34,10 +35,11 @@ class Unfinished:
 
 def unfinished() -> Iterator[Unfinished]:
     """All interrupted downloads on this machine."""
-    for repo in sorted(hub_cache_folder().glob("models--*--*")):
+    hub, fetched = hub_cache_folder(), default_paths().models
+    for repo in sorted(hub.glob("models--*--*")) if can_list(hub) else ():
         name = repo.name.removeprefix("models--").replace("--", "/", 1)
         yield from _of_hub(HubReference(name))
-    for note in sorted(default_paths().models.rglob("*.part.json")):
+    for note in sorted(fetched.rglob("*.part.json")) if can_list(fetched) else ():
         try:
             source = json.loads(note.read_text("utf-8"))["source"]
         except (OSError, ValueError, KeyError, TypeError):  # not one of our notes
@@ -55,13 +57,14 @@ def unfinished_of(reference: Remote) -> Iterator[Unfinished]:
 
 
 def _of_hub(reference: HubReference) -> Iterator[Unfinished]:
-    partials = sorted((repo_folder(reference.repo) / "blobs").glob("*.incomplete"))
+    blobs = repo_folder(reference.repo) / "blobs"
+    partials = sorted(blobs.glob("*.incomplete")) if can_list(blobs) else []
     files = tuple(path for path in partials if _HUB_PARTIAL.fullmatch(path.name))
     if files:
         yield Unfinished(reference.text, files, sum(file.stat().st_size for file in files))
 
 
 def _of_url(source: str, partial: Path) -> Iterator[Unfinished]:
-    if partial.is_file():
+    if os.path.isfile(partial):
         note = partial.with_name(partial.name + ".json")
         yield Unfinished(source, (partial, note), partial.stat().st_size)

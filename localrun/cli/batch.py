@@ -1,6 +1,6 @@
 """`localrun generate --batch` and `--samples`: many answers as JSON lines.
 
-Knows flags, streams and progress; the batch library does the work.
+Knows flags, files and exit codes; the batch library does the work, and `batch_told` tells of it.
 """
 
 from __future__ import annotations
@@ -8,17 +8,17 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from localrun.batch import BatchRunner, ResumedFile, Row, RowReader, StreamOutput, Summary
-from localrun.cli.output import is_fancy, result_object, write_stderr, write_stdout
+from localrun.cli.batch_told import BatchTold, count_rows
+from localrun.cli.output import result_object, write_stderr
 from localrun.cli.signals import stop_on_signal
-from localrun.errors import InputError, UsageError
+from localrun.errors import InputError, LocalrunError, UsageError
 
 if TYPE_CHECKING:
     from localrun.batch.output import Output
@@ -58,10 +58,11 @@ def run_batch(
     with ExitStack() as stack:
         check_files(source, resume)
         lines = _lines(source, stack)
-        output: Output = ResumedFile(resume) if resume is not None else StreamOutput(write_stdout)
+        told = BatchTold(count_rows(lines), source=source, resume=resume, quiet=quiet)
+        output: Output = ResumedFile(resume) if resume is not None else StreamOutput(told.write_stdout)
         stack.callback(output.close)
         rows = RowReader(params, system=system, prompt=prompt).read(lines)
-        return _run(responder, rows, output, n_parallel=n_parallel, quiet=quiet, stats=stats)
+        return _run(responder, rows, output, told, n_parallel=n_parallel, stats=stats)
 
 
 def run_samples(
@@ -75,7 +76,8 @@ def run_samples(
 ) -> int:
     """Answer one request several times, one JSON line each. A given seed counts up; the prompt is computed once."""
     rows = (Row(i, None, _sample(request, i)) for i in range(n_samples))
-    return _run(responder, rows, StreamOutput(write_stdout), n_parallel=n_parallel, quiet=quiet, stats=stats)
+    told = BatchTold(n_samples, quiet=quiet)
+    return _run(responder, rows, StreamOutput(told.write_stdout), told, n_parallel=n_parallel, stats=stats)
 
 
 def _sample(request: Request, number: int) -> Request:
@@ -90,25 +92,27 @@ def _run(
     responder: LocalResponder | RemoteResponder,
     rows: Iterator[Row],
     output: Output,
+    told: BatchTold,
     *,
     n_parallel: int,
-    quiet: bool,
     stats: bool,
 ) -> int:
-    progress = _Progress(quiet=quiet)
-    runner = BatchRunner(responder.start, output, result_object, n_parallel=n_parallel, on_progress=progress.show)
-    with stop_on_signal(runner.stop) as received:
-        summary = runner.run(rows)
-    progress.end()
+    runner = BatchRunner(responder.start, output, result_object, n_parallel=n_parallel, on_progress=told.progress)
+    told.progress(runner.summary)
+    try:
+        with stop_on_signal(runner.stop) as received:
+            summary = runner.run(rows)
+    except LocalrunError as error:
+        error.hint = error.hint or told.how_to_go_on()
+        raise
+    finally:
+        told.clear()
     if stats:
         write_stderr(_stats(summary))
+    told.end(summary, stats=stats)
     if summary.stopped:
         return received.exit_code
-    if summary.n_failed:
-        if not quiet:
-            write_stderr(f"warning: {summary.n_failed:,} of {summary.n_done:,} rows failed; their lines say why\n")
-        return EXIT_SOME_ROWS_FAILED
-    return 0
+    return EXIT_SOME_ROWS_FAILED if summary.n_failed else 0
 
 
 def _lines(source: str, stack: ExitStack) -> BinaryIO:
@@ -128,25 +132,3 @@ def _stats(summary: Summary) -> str:
         f"prompts  {summary.prompt_tokens:,} tokens, {summary.cached_tokens:,} of them reused\n"
         f"answers  {summary.completion_tokens:,} tokens ({rate:,.1f} tokens/s)\n"
     )
-
-
-class _Progress:
-    """One moving line on a terminal; nothing elsewhere."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._shown = not quiet and is_fancy(sys.stderr)
-        self._last = 0.0
-
-    def show(self, summary: Summary) -> None:
-        now = time.monotonic()
-        if not self._shown or now - self._last < 0.2:
-            return
-        self._last = now
-        failed = f", {summary.n_failed:,} failed" if summary.n_failed else ""
-        done = summary.n_done + summary.n_resumed
-        rate: Any = summary.completion_tokens / summary.seconds if summary.seconds else 0.0
-        write_stderr(f"\r\x1b[K{done:,} rows{failed}, {rate:,.0f} tokens/s")
-
-    def end(self) -> None:
-        if self._shown and self._last:
-            write_stderr("\r\x1b[K")

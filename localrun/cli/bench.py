@@ -210,4 +210,4 @@ def _write(path: Path, text: str) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise OutputWriteError(f"{path} could not be written: {error.strerror or error}") from error
+        raise OutputWriteError.of(str(path), error) from error

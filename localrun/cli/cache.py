@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from localrun.cli.output import to_json, write_stderr, write_stdout
+
+if TYPE_CHECKING:
+    from localrun.engine.kv_folder import StoredModel
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -15,10 +22,9 @@ def ls(json_output: JsonOption = False) -> None:
     """List what is cached, model by model, the one used last first."""
     import time
 
-    from localrun.engine.kv_folder import stored_models
     from localrun.paths import default_paths
 
-    models = stored_models(default_paths().kv_blocks)
+    models = _stored(default_paths().kv_blocks)
     if json_output:
         rows = [
             {"identity": m.identity, "blocks": m.n_blocks, "bytes": m.n_bytes, "last_used": round(m.last_used)}
@@ -26,6 +32,8 @@ def ls(json_output: JsonOption = False) -> None:
         ]
         write_stdout(to_json(rows))
         return
+    if models and sys.stdout.isatty():
+        write_stdout(f"{'SIZE':>13}  {'BLOCKS':>13}  {'LAST USED':16}  MODEL · WHAT ITS CACHE DEPENDS ON\n")
     for model in models:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(model.last_used))
         write_stdout(f"{model.n_bytes / 1e6:10,.1f} MB  {model.n_blocks:6,} blocks  {used}  {model.identity}\n")
@@ -35,12 +43,11 @@ def ls(json_output: JsonOption = False) -> None:
 
 def stats(json_output: JsonOption = False) -> None:
     """Show how large the cache is, and how large it may become."""
-    from localrun.engine.kv_folder import stored_models
     from localrun.local.reuse import cache_budget
     from localrun.paths import default_paths
 
     root = default_paths().kv_blocks
-    models = stored_models(root)
+    models = _stored(root)
     n_bytes = sum(model.n_bytes for model in models)
     n_blocks = sum(model.n_blocks for model in models)
     budget = cache_budget(root)
@@ -59,8 +66,31 @@ def clear() -> None:
     from localrun.engine.kv_folder import clear as clear_store
     from localrun.paths import default_paths
 
-    freed = clear_store(default_paths().kv_blocks)
+    root = default_paths().kv_blocks
+    with _unreadable(root):
+        freed = clear_store(root)
     write_stderr(f"{freed / 1e6:,.1f} MB freed\n")
+
+
+def _stored(root: Path) -> list[StoredModel]:
+    from localrun.engine.kv_folder import stored_models
+
+    with _unreadable(root):
+        return stored_models(root)
+
+
+@contextmanager
+def _unreadable(root: Path) -> Iterator[None]:
+    """A folder that may not be looked into, as an error that names it."""
+    try:
+        yield
+    except OSError as error:
+        from localrun.errors import StoreError
+        from localrun.paths import nearest_existing
+
+        place = nearest_existing(Path(error.filename or root))
+        reason = error.strerror or error
+        raise StoreError(f"the prefix cache in {root} cannot be read: {reason}", hint=f"chmod u+rwx {place}") from error
 
 
 commands = {"ls": ls, "stats": stats, "clear": clear}

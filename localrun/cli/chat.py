@@ -92,7 +92,9 @@ def chat(
         conversation = _conversation(store, "last" if continue_last else session, config, flags)
         name = model or last_model(conversation) or config.get("model")
         if plain or not full_screen_is_possible():
-            talk_plainly(conversation, name, opener(config, shows_progress=True), stats=stats)
+            talk_plainly(
+                conversation, name, opener(config, shows_progress=True), stats=stats, quiet=bool(config.get("quiet"))
+            )
         else:
             talk_on_screen(conversation, name, config)
     finally:
@@ -194,13 +196,18 @@ def _remote(config: Config) -> str | None:
 
 
 def talk_plainly(
-    conversation: Conversation, model: str | None, open_responder: OpenResponder, *, stats: bool = False
+    conversation: Conversation,
+    model: str | None,
+    open_responder: OpenResponder,
+    *,
+    stats: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Chat line by line on the process's own streams."""
     from localrun.cli.plain_chat import PlainChat, Streams
 
     streams = Streams(sys.stdin, sys.stdout, sys.stderr)
-    plain = PlainChat(conversation, streams, open_model=open_responder, stats=stats)
+    plain = PlainChat(conversation, streams, open_model=open_responder, stats=stats, quiet=quiet)
     # The process's handler ends it at the second Ctrl-C of its life; in a chat, Ctrl-C stops an answer.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -18,6 +18,7 @@ from localrun.chat.messages import Message
 from localrun.cli import options as o
 from localrun.cli.constraints import constraint_of
 from localrun.cli.inputs import compose, read_text_file
+from localrun.cli.live_line import LiveLine, ReadingLine
 from localrun.cli.opening import open_engine
 from localrun.cli.output import (
     EventsWriter,
@@ -149,14 +150,18 @@ def generate(
         writer = _writer(json_output=json_output, events=events, extract=extract, quiet=quiet)
         with stop_on_signal(responder.stop) as received:
             try:
-                result = _answer(responder, request, writer, strict=is_strict)
+                told_already = events and sys.stdout.isatty()  # two tellers of one screen write over each other
+                with ReadingLine(LiveLine(sys.stderr, quiet=quiet or told_already)) as reading:
+                    result = _answer(responder, request, writer, reading, strict=is_strict)
             except InterruptedByUserError:  # while the model was loading: there is nothing to show
                 return received.exit_code
         if stats:
             write_stderr(stats_lines(result))
         if result.finish == "interrupted":
             return received.exit_code
-        judge(result, params, strict=is_strict)
+        # Asked only where it matters: what a responder knows of its model takes its template, and its import, to tell.
+        trained = responder.info.context_trained if result.finish == "context" else 0
+        judge(result, params, strict=is_strict, trained=trained)
         return 0
 
 
@@ -237,9 +242,10 @@ def _writer(*, json_output: bool, events: bool, extract: bool, quiet: bool) -> W
     return TextWriter(quiet=quiet)
 
 
-def _answer(responder: Responder, request: Request, writer: Writer, *, strict: bool) -> Result:
+def _answer(responder: Responder, request: Request, writer: Writer, reading: ReadingLine, *, strict: bool) -> Result:
     """Run one request to its end."""
     for event in responder.respond(request):
+        reading.hear(event)
         if strict and isinstance(event, WarningRaised):
             raise StrictError(event.warning.message, hint="--strict makes this warning an error")
         writer.write(event)
@@ -248,15 +254,23 @@ def _answer(responder: Responder, request: Request, writer: Writer, *, strict: b
     raise AssertionError("a responder ends with Done or an error")
 
 
-def judge(result: Result, params: GenerationParams, *, strict: bool) -> None:
-    """Raise the error that a finished answer deserves, if it does: incomplete where it had to be complete, or empty."""
+def judge(result: Result, params: GenerationParams, *, strict: bool, trained: int = 0) -> None:
+    """Raise the error that a finished answer deserves, if it does: incomplete where it had to be complete, or empty.
+
+    `trained` is the longest context that the model was trained for; 0 where that is not known.
+    """
     complete = result.finish in ("stop", "stop_string")
     if not complete and (params.constraint is not None or strict):
-        limits = {"length": "--max-tokens", "context": "--ctx", "timeout": "--timeout"}
+        can_grow = not trained or result.context_limit < trained
+        hints = {
+            "length": "raise --max-tokens",
+            "context": "raise --ctx" if can_grow else "shorten the prompt: the context is all that the model knows",
+            "timeout": "raise --timeout",
+        }
         raise IncompleteOutputError(
             f"the output is incomplete: it was stopped by its {result.finish} limit after "
             f"{result.usage.completion_tokens:,} tokens",
-            hint=f"raise {limits[result.finish]}",
+            hint=hints[result.finish],
         )
     if not result.text and result.finish == "timeout":
         raise IncompleteOutputError("the time limit ended the answer before its first word", hint="raise --timeout")

@@ -47,6 +47,18 @@ def compose(prompt: str | None, files: list[Path], *, raw: bool) -> Composed:
     return Composed(text, text.encode())
 
 
+def text_or_stdin(text: str | None, name: str) -> str:
+    """The argument `name`, or all of stdin where it is left out or `-`. Either may be empty.
+
+    Raises `UsageError` where a person would have to type it, `InputError` for what is no text.
+    """
+    if text not in (None, "-"):
+        return decode(str(text).encode("utf-8", "surrogateescape"), name)
+    if text is None and sys.stdin.isatty():
+        raise UsageError(f"there is no {name}", hint="put it in quotes, pipe it in, or give - to type it")
+    return decode(_read_stdin(), "stdin")
+
+
 def decode(data: bytes, name: str) -> str:
     """UTF-8 text, or UTF-16 where a byte order mark says so. Raises `InputError` with the place of a bad byte."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):

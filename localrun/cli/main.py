@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from localrun.cli.signals import Terminated, end_on_signal, raise_on_signal, received_before
-from localrun.errors import InterruptedByUserError, LocalrunError
+from localrun.errors import InterruptedByUserError, LocalrunError, OutputWriteError
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
@@ -171,7 +171,8 @@ def _leave(code: int) -> NoReturn:
     except BrokenPipeError:
         _point_at_null(sys.stdout)
     except OSError as error:
-        _report(f"the output could not be written: {error.strerror}", None, debug=False)
+        failure = OutputWriteError.of("the output", error)
+        _report(failure.message, failure.hint, debug=False)
         _point_at_null(sys.stdout)
         code = code or EXIT_FAILURE
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,6 +69,7 @@ def show(
     """Show what a model is: architecture, size, quantization, context, licence, template, tensors."""
     from localrun.catalog import find, load_catalogue
     from localrun.catalog.resolve import require
+    from localrun.cli.model_facts import fact_lines, facts_of
     from localrun.gguf import read_header
 
     model = find(name)
@@ -85,11 +85,12 @@ def show(
         _show_template(model, header)
         return
     digest = _checksum(model.path) if checksum else model.sha256
-    facts = _facts(model, header, digest)
+    facts = facts_of(model, header, digest)
     if as_json:
         _print_json(facts)
         return
-    _print_facts(facts)
+    for line in fact_lines(facts):
+        _print(line)
 
 
 def rm(
@@ -124,10 +125,13 @@ def rm(
 
 def _list_local(catalogue: Catalogue, as_json: bool) -> None:
     from localrun.catalog import local_models
-    from localrun.catalog.local import PLACES
+    from localrun.catalog.local import PLACES, closed_folders
     from localrun.catalog.storage import human_size
     from localrun.catalog.unfinished import unfinished
+    from localrun.cli.tables import table_lines
 
+    for folder in closed_folders():
+        _say(f"warning: {folder} cannot be read: models in it are not listed")
     names = _catalogue_names(catalogue)
     models = local_models()
     if as_json:
@@ -135,10 +139,9 @@ def _list_local(catalogue: Catalogue, as_json: bool) -> None:
         return
     usable = [model for model in models if model.problem is None]
     if usable:
-        _print_table(
-            ("NAME", "QUANT", "SIZE", "WHERE"),
-            [(names.get(m.path, m.name), m.quantization or "?", human_size(m.size), PLACES[m.place]) for m in usable],
-        )
+        rows = [(names.get(m.path, m.name), m.quantization or "?", human_size(m.size), PLACES[m.place]) for m in usable]
+        for line in table_lines(("NAME", "QUANT", "SIZE", "WHERE"), rows):
+            _print(line)
     else:
         _say(f"no models are here yet: `localrun pull {catalogue.default}` fetches the default one")
     for model in models:
@@ -170,27 +173,30 @@ def _catalogue_names(catalogue: Catalogue) -> dict[Path, str]:
 
 def _list_catalogue(catalogue: Catalogue, as_json: bool) -> None:
     from localrun.catalog.storage import human_size
+    from localrun.cli.model_facts import thousands
+    from localrun.cli.tables import table_lines, terminal_width
 
     here = set(_catalogue_names(catalogue).values())
     entries = list(catalogue.entries.values())
     if as_json:
         _print_json([{**_entry_facts(catalogue, entry.name), "here": entry.name in here} for entry in entries])
         return
-    _print_table(
-        ("NAME", "PARAMETERS", "DOWNLOAD", "CONTEXT", "LICENCE", "HERE", "ABOUT"),
-        [
-            (
-                entry.name,
-                entry.parameters or "",
-                human_size(entry.gigabytes * 1e9) if entry.gigabytes else "",
-                _thousands(entry.context),
-                entry.license or "",
-                "yes" if entry.name in here else "",
-                entry.about,
-            )
-            for entry in entries
-        ],
-    )
+    head = ("NAME", "PARAMETERS", "DOWNLOAD", "CONTEXT", "LICENCE", "HERE", "ABOUT")
+    rows = [
+        (
+            entry.name,
+            entry.parameters or "",
+            human_size(entry.gigabytes * 1e9) if entry.gigabytes else "",
+            thousands(entry.context),
+            entry.license or "",
+            "yes" if entry.name in here else "",
+            entry.about,
+        )
+        for entry in entries
+    ]
+    spare = ("LICENCE", "CONTEXT", "ABOUT", "PARAMETERS")
+    for line in table_lines(head, rows, width=terminal_width(), spare=spare):
+        _print(line)
 
 
 def _entry_facts(catalogue: Catalogue, name: str) -> dict[str, Any]:
@@ -212,11 +218,17 @@ def _entry_facts(catalogue: Catalogue, name: str) -> dict[str, Any]:
 
 def _show_entry(catalogue: Catalogue, name: str, as_json: bool) -> None:
     """What the catalogue knows of a model that is not here."""
+    from localrun.cli.model_facts import fact_lines
+
     facts = _entry_facts(catalogue, name)
     if as_json:
         _print_json({**facts, "here": False})
         return
-    _print_facts({key: value for key, value in facts.items() if key not in ("default", "aliases")})
+    names = {"gigabytes": "download"}
+    for line in fact_lines(
+        {names.get(key, key): value for key, value in facts.items() if key not in ("default", "aliases")}
+    ):
+        _print(line)
     _say(f"it is not on this machine; `localrun pull {facts['name']}` fetches it")
 
 
@@ -228,68 +240,6 @@ def _show_template(model: ModelFile, header: GGUFHeader) -> None:
     sys.stdout.write(header.chat_template)
 
 
-def _facts(model: ModelFile, header: GGUFHeader, digest: str | None) -> dict[str, Any]:
-    from localrun.errors import ModelFileError
-    from localrun.gguf import GGUFArray, check_runnable
-
-    problem = None
-    try:
-        check_runnable(header)
-    except ModelFileError as error:
-        problem = error.message
-    made = {
-        key: list(value) if isinstance(value, GGUFArray) else value
-        for key, value in header.metadata.items()
-        if key.startswith("localrun.quantize.")
-    }
-    return {
-        "name": model.name,
-        "title": header.name,
-        "architecture": header.architecture,
-        "parameters": header.parameters,
-        "quantization": header.quantization,
-        "bits_per_weight": round(header.bits_per_weight, 2),
-        "size": header.file_size,
-        "context": header.n_ctx_train,
-        "layers": header.n_layers,
-        "vocabulary": header.n_vocab,
-        "license": header.license or (model.entry.license if model.entry else None),
-        "chat_template": header.chat_template is not None,
-        "draft": model.draft,
-        "tensors": header.tensors_by_type,
-        "quantize": made,
-        "source": model.source,
-        "path": str(model.path),
-        "files": [str(file) for file in header.shards],
-        "sha256": digest,
-        "problem": problem,
-    }
-
-
-def _print_facts(facts: dict[str, Any]) -> None:
-    """One fact a line; numbers as people read them, nothing for what is not known."""
-    from localrun.catalog.storage import human_size
-
-    readable: dict[str, Callable[[Any], str]] = {
-        "size": lambda v: f"{human_size(v)} ({v} bytes)",
-        "gigabytes": lambda v: human_size(v * 1e9),
-        "parameters": lambda v: v if isinstance(v, str) else _millions(v),
-        "context": _thousands,
-        "chat_template": lambda v: "yes" if v else "no (a base model)",
-        "tensors": lambda v: ", ".join(f"{count} {name}" for name, count in v.items()),
-        "files": lambda v: "\n".join(v) if len(v) > 1 else "",
-        "quantize": lambda v: "\n".join(f"{key.split('.', 2)[2]}: {value}" for key, value in v.items()),
-        "sources": lambda v: "\n".join(v),
-    }
-    lines = []
-    for key, value in facts.items():
-        text = "" if value is None else readable.get(key, str)(value)
-        lines += [(key.replace("_", " ") if not i else "", line) for i, line in enumerate(text.splitlines())]
-    width = max(len(label) for label, _ in lines)
-    for label, line in lines:
-        _print(f"{label:<{width}}  {line}")
-
-
 def _checksum(path: Path) -> str:
     from localrun.catalog.progress import CHECKING, transfer
     from localrun.cli.fetch_progress import fetch_progress
@@ -297,21 +247,6 @@ def _checksum(path: Path) -> str:
 
     with transfer(fetch_progress(), CHECKING, path.stat().st_size) as shown:
         return sha256(path, on_progress=lambda done, _: shown.update(done))
-
-
-def _print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = [head, *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    for row in table:
-        _print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _millions(count: int) -> str:
-    return f"{count / 1e9:.1f}B" if count >= 999.5e6 else f"{count / 1e6:.0f}M"
-
-
-def _thousands(count: int | None) -> str:
-    return f"{count:,}" if count else ""
 
 
 def _print_json(value: object) -> None:

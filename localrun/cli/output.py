@@ -26,6 +26,9 @@ from localrun.responder import (
     WarningRaised,
 )
 
+_EXCERPT = 60
+"""Characters of an answer that an error shows."""
+
 
 class Writer(Protocol):
     """Shows the events of one answer."""
@@ -42,7 +45,7 @@ def write_stdout(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputWriteError(f"the output could not be written: {error.strerror}") from error
+        raise OutputWriteError.of("the output", error) from error
 
 
 def write_stderr(text: str) -> None:
@@ -124,10 +127,15 @@ class ExtractWriter:
         elif isinstance(event, Done):
             code = last_code_block(event.result.text)
             if code is None:
-                # What goes into a shell must be code: prose stays out of the pipe, and is not lost.
-                if not self._quiet:
+                # What goes into a shell must be code: prose stays out of the pipe, and is not lost for one who reads.
+                if not self._quiet and sys.stderr.isatty():
                     write_stderr(f"{event.result.text}\n")
-                raise InvalidOutputError("the answer has no code block", hint="ask for code in a fenced block")
+                begin = " ".join(event.result.text.split())
+                begin = begin if len(begin) <= _EXCERPT else begin[:_EXCERPT].rstrip() + "…"
+                raise InvalidOutputError(
+                    f'the answer has no code block, it says "{begin}"',
+                    hint="ask for code in a fenced block, or leave -x out to get the answer as it is",
+                )
             write_stdout(code)
 
 

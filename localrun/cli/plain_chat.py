@@ -25,6 +25,7 @@ from localrun.chat.conversation import (
 )
 from localrun.chat.conversation.commands import as_message, parse
 from localrun.chat.conversation.meter import finish_words, meter_words, visible
+from localrun.cli.live_line import LiveLine, ReadingLine
 from localrun.cli.plain_commands import PlainCommands
 from localrun.errors import LocalrunError, OutputWriteError, UsageError
 from localrun.responder import Done, ReasoningPiece, Responder, TextPiece, WarningRaised
@@ -72,12 +73,14 @@ class PlainChat(PlainCommands):
         *,
         open_model: Callable[[str], Responder],
         stats: bool = False,
+        quiet: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.conversation = conversation
         self._streams = streams
         self.open_model = open_model
         self._stats = stats
+        self._quiet = quiet
         self._clock = clock
         self.attachments: list[Attachment] = []
         self._last_interrupt = -_TWICE_S
@@ -183,8 +186,10 @@ class PlainChat(PlainCommands):
     def stream(self, events: Iterator[ConversationEvent]) -> None:
         """Show an answer. Whatever ends it, it is closed here, while there still is a store to save it in."""
         thinking = False
-        with closed_after(events), self._stoppable():
+        reading = ReadingLine(LiveLine(self._streams.stderr, quiet=self._quiet))
+        with closed_after(events), self._stoppable(), reading:
             for event in events:
+                reading.hear(event)
                 if isinstance(event, ReasoningPiece) and not thinking:
                     thinking = True
                     self.say("(thinking)")
@@ -224,7 +229,7 @@ class PlainChat(PlainCommands):
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise OutputWriteError(f"the output could not be written: {error.strerror}") from error
+            raise OutputWriteError.of("the output", error) from error
         if text:
             self._mid_line = not text.endswith("\n")
 

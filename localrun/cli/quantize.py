@@ -48,6 +48,7 @@ def quantize(
     pure: Annotated[bool, typer.Option("--pure", help="The same type for every tensor.")] = False,
     prune_layers: Annotated[str | None, typer.Option("--prune-layers", metavar="A-B", help="Leave layers out.")] = None,
     split: Annotated[str | None, typer.Option("--split", metavar="SIZE", help="Files of at most this size.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that no earlier run made.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be written.")] = False,
     report: Annotated[
         list[Path] | None, typer.Option("--report", help="Write the quality report: .json or .html (repeatable).")
@@ -91,6 +92,7 @@ def quantize(
             gpu_layers=gpu_layers,
             pre_tokenizer=pre_tokenizer,
             name=name,
+            force=force,
         )
         prepared = Conversion(path, output, settings)
         if dry_run:
@@ -172,9 +174,15 @@ def _refuse_what_is_not_there(size: str | None, bpw: float | None, effort: str) 
 def _local_source(source: str, *, offline: bool, quiet: bool) -> tuple[Path, str | None]:
     """The folder or file on this machine, and for a hub id the model's name. Other names of models work too."""
     path = Path(source).expanduser()
-    hub = _REPO.fullmatch(source)
-    if path.exists() or (hub is None and ":" not in source):
+    if path.exists():
         return path, None
+    hub = None if path.suffix == ".gguf" and not source.startswith("hf:") else _REPO.fullmatch(source)
+    if hub is None and ":" not in source:
+        from localrun.errors import ModelNotFoundError
+
+        raise ModelNotFoundError(
+            f"{source} does not exist", hint="SRC is a checkpoint folder, a GGUF file, owner/name, or a model's name"
+        )
     if hub is None:
         from localrun.catalog import resolve
         from localrun.cli.fetch_progress import fetch_progress

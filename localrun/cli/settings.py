@@ -13,7 +13,7 @@ def one_model(argument: str | None, option: str | None) -> str | None:
     """The model of a command that takes it as an argument or as `-m`. Raises `UsageError` for two of them."""
     if argument is not None and option is not None and argument != option:
         raise UsageError(f"two models were given: {argument} and {option}")
-    return argument or option
+    return option if argument is None else argument
 
 
 def load_config(flags: Mapping[str, object | None]) -> Config:

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from localrun.cli import options as o
-from localrun.cli.inputs import compose
+from localrun.cli.inputs import text_or_stdin
 from localrun.cli.output import to_json, write_stdout
 from localrun.cli.settings import load_config
-from localrun.errors import ModelFileError
+from localrun.errors import ModelFileError, UsageError
 
 
 def tokenize(
@@ -31,7 +31,9 @@ def tokenize(
     from localrun.llama.model import LlamaModel
 
     config = load_config({"model": model, "offline": offline, "quiet": quiet})
-    data = compose(text, [], raw=True).raw
+    if sum((ids, count, json_output)) > 1:
+        raise UsageError("--ids, --count and --json exclude each other")
+    data = text_or_stdin(text, "TEXT").encode()
     name = config.get("model") or load_catalogue().default
     file = resolve(name, offline=bool(config.get("offline")), progress=fetch_progress(quiet=bool(config.get("quiet"))))
     if not read_header(file.path).metadata.get("tokenizer.ggml.tokens"):

@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from localrun.catalog.hub_cache import hub_cache_folder
 from localrun.catalog.storage import human_size
@@ -15,7 +14,7 @@ from localrun.hardware.bandwidth import memory_bandwidth
 from localrun.hardware.cpu import physical_cores, usable_cpus
 from localrun.hardware.devices import system_memory
 from localrun.hardware.load import LoadProbe
-from localrun.paths import default_paths
+from localrun.paths import default_paths, nearest_existing
 
 _GB = 10**9
 _LITTLE_MEMORY = 2 * _GB
@@ -72,7 +71,7 @@ def look_at_disk() -> Iterator[Finding]:
     places = {"models from the hub": hub_cache_folder(), "caches": paths.cache, "sessions": paths.data}
     seen: set[int] = set()
     for what, folder in places.items():
-        place = _existing(folder)
+        place = nearest_existing(folder)
         device = place.stat().st_dev
         if device in seen:
             continue
@@ -84,11 +83,3 @@ def look_at_disk() -> Iterator[Finding]:
             yield Finding("disk", "warning", text, fix, {"free": usage.free})
         else:
             yield Finding("disk", "ok", text, facts={"free": usage.free})
-        if not os.access(place, os.W_OK):
-            yield Finding("disk", "error", f"{place} cannot be written", f"chown -R $USER {place}")
-
-
-def _existing(folder: Path) -> Path:
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from localrun.catalog.local import PLACES, LocalModel, local_models
+from localrun.catalog.hub_cache import hub_cache_folder
+from localrun.catalog.local import PLACES, LocalModel, closed_folders, local_models
 from localrun.catalog.storage import human_size
 from localrun.doctor.finding import Finding
+from localrun.doctor.rights import opens, unwritable
 from localrun.engine.kv_folder import damaged_blocks
 from localrun.errors import ModelFileError
 from localrun.gguf import fingerprint
-from localrun.paths import default_paths
+from localrun.paths import Paths, can_list, default_paths, runtime_dir
 
 _SHOWN = 3
 """Damaged blocks named one by one."""
@@ -23,6 +26,8 @@ _SHOWN = 3
 
 def look_at_stores() -> Iterator[Finding]:
     """How many models each tool has here, how large they are, and which are here twice."""
+    for folder in closed_folders():
+        yield Finding("models", "warning", f"{folder} cannot be read: models in it are not found", opens(folder))
     models = local_models()
     usable = [model for model in models if model.problem is None]
     for place, name in PLACES.items():
@@ -66,21 +71,37 @@ def duplicates(models: Iterable[LocalModel]) -> list[list[LocalModel]]:
 def look_at_sessions() -> Iterator[Finding]:
     """Whether the sessions' database is sound, as SQLite itself judges."""
     path = default_paths().sessions_db
-    if not path.exists():
-        yield Finding("sessions", "ok", "none yet")
+    place = next(filter(None, map(unwritable, (path.parent, path, *_beside(path)))), None)
+    if not os.path.exists(path):
+        if place is None:
+            yield Finding("sessions", "ok", "none yet")
+        else:
+            yield Finding("sessions", "error", f"chats cannot be saved: {place} cannot be written", opens(place))
         return
     try:
         problems, count = _judge_database(path)
     except sqlite3.Error as error:
+        if not os.access(path, os.R_OK):
+            yield Finding("sessions", "error", f"{path} cannot be read: {error}", opens(path))
+            return
         fix = f"keep a copy of {path}, then: sqlite3 {path} .recover | sqlite3 recovered.db"
         yield Finding("sessions", "error", f"{path} cannot be read: {error}", fix)
         return
     if problems:
         fix = f"keep a copy, then: sqlite3 {path} .recover | sqlite3 recovered.db"
         yield Finding("sessions", "error", f"{path} is damaged: {problems[0]}", fix)
+    elif place is not None:
+        text = f"{count} chats, sound, but nothing can be saved: {place} cannot be written"
+        yield Finding("sessions", "error", text, opens(place), facts={"chats": count})
     else:
         size = human_size(path.stat().st_size)
         yield Finding("sessions", "ok", f"{count} chats, {size}, sound", facts={"chats": count})
+
+
+def _beside(path: Path) -> list[Path]:
+    """What SQLite keeps beside the file while it is open, where it is there."""
+    files = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    return [file for file in files if os.path.exists(file)]
 
 
 def _judge_database(path: Path) -> tuple[list[str], int]:
@@ -101,16 +122,20 @@ def _judge_database(path: Path) -> tuple[list[str], int]:
 def look_at_caches() -> Iterator[Finding]:
     """Size of the caches, notes that cannot be read, and beginnings of downloads."""
     paths = default_paths()
-    if not paths.cache.exists():
-        yield Finding("cache", "ok", "empty")
+    yield from _closed(paths)
+    if not can_list(paths.cache):
+        if not os.path.exists(paths.cache):
+            yield Finding("cache", "ok", "empty")
         return
     sizes = {folder.name: _size(folder) for folder in sorted(paths.cache.iterdir()) if folder.is_dir()}
-    broken = [file for file in paths.tuning.glob("*.json") if not _is_json(file)]
+    notes = paths.tuning.glob("*.json") if can_list(paths.tuning) else ()
+    broken = [file for file in notes if not _is_json(file)]
     for file in broken:
         yield Finding("cache", "warning", f"{file} is damaged", f"rm {file}")
-    for block in damaged_blocks(paths.kv_blocks)[:_SHOWN]:
+    for block in damaged_blocks(paths.kv_blocks)[:_SHOWN] if _all_listed(paths.kv_blocks) else ():
         yield Finding("cache", "warning", f"{block} is no whole block of the prefix cache", f"rm {block}")
-    parts = [file for file in paths.models.rglob("*.part") if file.is_file()]
+    downloads = paths.models.rglob("*.part") if can_list(paths.models) else ()
+    parts = [file for file in downloads if os.path.isfile(file)]
     if parts:
         size = human_size(sum(file.stat().st_size for file in parts))
         text = f"{len(parts)} interrupted downloads, {size}: the next `localrun pull` takes them up again"
@@ -119,9 +144,33 @@ def look_at_caches() -> Iterator[Finding]:
     yield Finding("cache", "ok", f"{paths.cache}: {listed or 'empty'}", facts=sizes)
 
 
+def _closed(paths: Paths) -> Iterator[Finding]:
+    """What may not be written or looked into, each place once, with all that it costs."""
+    costs: dict[Path, list[str]] = defaultdict(list)
+    for folder, cost in (
+        (paths.models, "models cannot be fetched"),
+        (hub_cache_folder(), "models cannot be fetched from the hub"),
+        (paths.kv_blocks, "prompts are not kept"),
+        (paths.vocabularies, "constraints start slower"),
+        (paths.tuning, "measurements are not remembered"),
+        (runtime_dir(), "servers are not announced to `localrun ps`"),
+    ):
+        if (place := unwritable(folder)) is not None:
+            costs[place].append(cost)
+    for folder in paths.kv_blocks.iterdir() if can_list(paths.kv_blocks) else ():
+        if os.path.isdir(folder) and (place := unwritable(folder)) is not None:
+            costs[place].append("prompts of one model are not kept")
+    for place, what in costs.items():
+        yield Finding("cache", "warning", f"{place} cannot be written: {', '.join(what)}", opens(place))
+
+
+def _all_listed(root: Path) -> bool:
+    return can_list(root) and all(can_list(folder) for folder in root.iterdir() if os.path.isdir(folder))
+
+
 def _size(folder: Path) -> int:
     total = 0
-    for file in folder.rglob("*"):
+    for file in folder.rglob("*") if can_list(folder) else ():
         try:
             total += file.stat().st_size if file.is_file() else 0
         except OSError:  # it went away between the listing and the look

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from localrun.config import OPTIONS, Config, variable
 from localrun.doctor.finding import Finding
+from localrun.doctor.rights import opens, unreadable
 from localrun.errors import LocalrunError
 from localrun.paths import default_paths
 
@@ -44,7 +45,8 @@ def look_at_settings() -> Iterator[Finding]:
     try:
         config = Config(file=file)
     except LocalrunError as error:
-        yield Finding("settings", "error", error.message, error.hint or f"edit {file}")
+        fix = error.hint or f"edit {file}"
+        yield Finding("settings", "error", error.message, fix if unreadable(file) is None else opens(file))
         return
     changed: dict[str, dict[str, object]] = {}
     problems = []
@@ -66,7 +68,7 @@ def look_at_settings() -> Iterator[Finding]:
     for name, value in _strangers():
         yield Finding("settings", "warning", f"{name}={value} is no setting of localrun", f"unset {name}")
     listed = "; ".join(f"{name} = {entry['value']} (from {entry['origin']})" for name, entry in changed.items())
-    where = f"{file}" if file.exists() else f"no {file}"
+    where = f"{file}" if os.path.exists(file) else f"no {file}"
     facts = {
         "file": str(file),
         "changed": {name: {**entry, "value": str(entry["value"])} for name, entry in changed.items()},

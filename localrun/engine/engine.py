@@ -19,7 +19,7 @@ from localrun.engine.disk_states import DiskStates
 from localrun.engine.events import Failed, Finished, FinishReason, Progress
 from localrun.engine.guessing import Guessing
 from localrun.engine.likelihood import log_softmax
-from localrun.engine.overflow import shift, truncate_middle
+from localrun.engine.overflow import shift, too_long, truncate_middle
 from localrun.engine.ports import Backend, Decoded, Span
 from localrun.engine.prefix_tree import common_prefix
 from localrun.engine.scheduler import Scheduler, Work
@@ -27,7 +27,7 @@ from localrun.engine.sequence import Sequence, Status
 from localrun.engine.slots import Slots
 from localrun.engine.speculative import Drafter
 from localrun.engine.threads import ThreadGovernor
-from localrun.errors import ContextOverflowError, EngineError, LocalrunError
+from localrun.errors import EngineError, LocalrunError
 from localrun.params import OverflowPolicy
 
 if TYPE_CHECKING:
@@ -51,8 +51,13 @@ class Engine:
         governor: ThreadGovernor | None = None,
         disk: DiskPrefix | DiskStates | None = None,
         drafter: Drafter | None = None,
+        trained: int = 0,
     ) -> None:
-        """With `disk`, the backend's last sequence id belongs to it and is never leased."""
+        """With `disk`, the backend's last sequence id belongs to it and is never leased.
+
+        `trained` is the longest context that the model was trained for; 0 where that is not known.
+        """
+        self._trained = trained
         self._backend = backend
         self._disk = disk
         self._governor = governor
@@ -173,11 +178,7 @@ class Engine:
         if len(sequence.tokens) <= limit:
             return
         if sequence.params.on_overflow is OverflowPolicy.ERROR:
-            enough = len(sequence.tokens) + 512
-            raise ContextOverflowError(
-                f"the prompt has {len(sequence.tokens):,} tokens, the context holds {limit:,}",
-                hint=f"--ctx {enough} makes it larger; --on-overflow truncate-middle cuts the prompt",
-            )
+            raise too_long(len(sequence.tokens), limit, self._trained)
         sequence.notify(truncate_middle(sequence, limit))
 
     def _end_stopped(self) -> None:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from localrun.engine.events import Notice
 from localrun.engine.ports import Backend
 from localrun.engine.sequence import Sequence
+from localrun.errors import ContextOverflowError
 
+_ANSWER = 512
+"""Tokens for the answer, in the context that a hint proposes."""
 _SINKS = 4
 """StreamingLLM's number of initial tokens that must stay."""
 
@@ -67,3 +70,16 @@ def shift(sequence: Sequence, backend: Backend, *, may_move: bool) -> Notice | N
         "context_shifted",
         f"the context of {limit:,} tokens was full: the first {keep:,} tokens stay, the oldest after them are dropped",
     )
+
+
+def too_long(n_tokens: int, limit: int, trained: int) -> ContextOverflowError:
+    """The error of a prompt that is longer than the context, for a model trained for `trained` tokens (0: unknown)."""
+    if trained and n_tokens >= trained:
+        hint = (
+            f"the model was trained for {trained:,} tokens: shorten the prompt, "
+            "or let --on-overflow truncate-middle cut it"
+        )
+    else:
+        enough = min(n_tokens + _ANSWER, trained or n_tokens + _ANSWER)
+        hint = f"--ctx {enough} makes it larger; --on-overflow truncate-middle cuts the prompt"
+    return ContextOverflowError(f"the prompt has {n_tokens:,} tokens, the context holds {limit:,}", hint=hint)

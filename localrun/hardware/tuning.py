@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from localrun.gguf import fingerprint
 from localrun.hardware.machine import this_machine
 from localrun.hardware.notes import read_note, write_note
-from localrun.paths import default_paths
+from localrun.paths import can_list, default_paths
 
 T = TypeVar("T", "TunedSettings", "MeasuredSpeed")
 _KINDS: dict[str, tuple[type, ...]] = {"bool": (bool,), "int": (int,), "float": (int, float)}
@@ -92,6 +92,7 @@ def tuned_for(path: Path) -> TunedSettings | None:
 
     Raises `ModelFileError` if the file is no complete model.
     """
-    if next(default_paths().tuning.glob(f"{_name('*')}.json"), None) is None:
+    folder = default_paths().tuning
+    if not can_list(folder) or next(folder.glob(f"{_name('*')}.json"), None) is None:
         return None
     return load_tuning(fingerprint(path))

@@ -33,7 +33,7 @@ def open_responder(
 
 def find_model(model: str | None, *, offline: bool = False, progress: Progress | None = None) -> ModelFile:
     """The file of `model` (the default for None), fetched if need be."""
-    return resolve(model or load_catalogue().default, offline=offline, progress=progress)
+    return resolve(load_catalogue().default if model is None else model, offline=offline, progress=progress)
 
 
 def open_model(

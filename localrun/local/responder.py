@@ -96,6 +96,7 @@ class LocalResponder:
         return ModelInfo(
             identity=self.identity,
             context_limit=self._plan.n_ctx,
+            context_trained=self._header.n_ctx_train or 0,
             can_chat=bool(template),
             can_think=bool(template) and self.template.reasoning is not None,
             details={"architecture": self._header.architecture, "parameters": f"{self._header.parameters:,}"},
@@ -305,6 +306,7 @@ class LocalResponder:
                     n_parallel=self._params.n_parallel,
                     n_chunk=self._params.n_ubatch,
                     governor=self._governor,
+                    trained=self._header.n_ctx_train or 0,
                 )
                 self._worker = EngineWorker(self._engine, self._context)
             return self._worker

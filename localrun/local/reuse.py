@@ -16,6 +16,7 @@ from typing import Protocol
 from localrun.engine.events import Diverged
 from localrun.gguf import GGUFHeader
 from localrun.llama.context import LlamaContext
+from localrun.paths import nearest_existing
 from localrun.release import engine_release
 
 _BUDGET = 8 << 30
@@ -68,7 +69,7 @@ def cache_identity(name: str, header: GGUFHeader, content: str, context: LlamaCo
 def cache_budget(root: Path) -> int:
     """Bytes that the cache may have: 8 GB, or less on a disk with little room."""
     try:
-        free = shutil.disk_usage(_existing(root)).free
+        free = shutil.disk_usage(nearest_existing(root)).free
     except OSError:
         return 0
     return min(_BUDGET, int(free * _DISK_SHARE))
@@ -76,16 +77,12 @@ def cache_budget(root: Path) -> int:
 
 def cache_obstacle(root: Path) -> str | None:
     """Why nothing can be kept under `root`, if so: for a warning."""
-    place = _existing(root)
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+    place = nearest_existing(root)
+    if not os.path.isdir(place) or not os.access(place, os.W_OK | os.X_OK):
         return f"{place} cannot be written"
     if cache_budget(root) < _LEAST:
         return f"the disk of {place} is nearly full"
     return None
-
-
-def _existing(root: Path) -> Path:
-    return next((folder for folder in (root, *root.parents) if folder.exists()), Path("/"))
 
 
 def explain(event: Diverged, tokens: Sequence[int], vocabulary: _Decoder) -> str:

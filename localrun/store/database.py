@@ -22,7 +22,6 @@ BUSY_TIMEOUT_S = 10.0
 
 _HINTS = (
     ("locked", "another program has held the file for too long; try again"),
-    ("full", "the disk is full: free some space, nothing that was saved is lost"),
     ("not a database", "move the file away (keep it) to start with an empty store"),
     ("malformed", "move the file away (keep it) and recover it with `sqlite3 FILE .recover`"),
     ("readonly", "make the file and its folder writable"),
@@ -32,6 +31,11 @@ _HINTS = (
 
 def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
     text = str(error)
+    if "is full" in text:
+        return StoreError(
+            f"no space left for the session store {path}: {text}",
+            hint="free some space; nothing that was saved is lost",
+        )
     hint = next((hint for word, hint in _HINTS if word in text), None)
     return StoreError(f"the session store {path}: {text}", hint=hint)
 

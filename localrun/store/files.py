@@ -15,16 +15,17 @@ from localrun.store.records import Tree
 
 
 def read_session_file(path: Path) -> Tree:
-    """The session in a `.json` or Markdown file. Raises `InputError`."""
+    """The session in a `.json` or Markdown file, which is as old as its file. Raises `InputError`."""
     try:
         text = path.read_bytes().decode("utf-8")
+        written = path.stat().st_mtime
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start:,})") from error
     if text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         return from_json(text.lstrip("\ufeff"), name=str(path))
-    return from_markdown(text, name=str(path))
+    return from_markdown(text, name=str(path), clock=lambda: written)
 
 
 def write_new_file(path: Path, text: str) -> None:
@@ -34,7 +35,7 @@ def write_new_file(path: Path, text: str) -> None:
     except FileExistsError as error:
         raise InputError(f"{path} exists", hint="name another file, or move that one away") from error
     except OSError as error:
-        raise OutputWriteError(f"{path}: {error.strerror}") from error
+        raise OutputWriteError.of(str(path), error) from error
     try:
         with file:
             file.write(text.encode("utf-8", "replace"))
@@ -42,4 +43,4 @@ def write_new_file(path: Path, text: str) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise OutputWriteError(f"{path}: {error.strerror}") from error
+        raise OutputWriteError.of(str(path), error) from error

@@ -11,8 +11,15 @@ import re
 MAX_CHARACTERS = 48
 
 _GREETINGS = re.compile(
-    r"^(hi|hello|hey|hallo|hola|salut|ok|okay|please|good (morning|afternoon|evening))\b[\s,.!:;-]*", re.IGNORECASE
+    r"^(hi|hello|hey|hiya|yo|hallo|moin|servus|hola|salut|bonjour|ciao|ok|okay|please"
+    r"|good (morning|afternoon|evening|day)|guten (morgen|tag|abend)|thanks|thank you"
+    r"|how are you( doing)?( today)?|how('s| is) it going|what'?s up|are you there|wie geht'?s( dir)?)"
+    r"(?!\w)( (there|all|everyone|again|bot|assistant|friend)(?!\w))?(?=$|[\s,.!?:;]|-(?!\w))[\s,.!?:;-]*",
+    re.IGNORECASE,
 )
+"""Small talk, and the small words in front of a wish."""
+_TRIALS = re.compile(r"^(test(ing)?|ping|foo|bar|asdf)[\s.!?]*$", re.IGNORECASE)
+"""What is typed to see whether anything answers."""
 _MARKUP = re.compile(r"^\s*(#{1,6}\s+|[-*+>]\s+|\d+[.)]\s+)|[`*_]{1,3}")
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+")
 
@@ -32,6 +39,8 @@ def _title(line: str) -> str:
     without = _GREETINGS.sub("", line)
     while without != line:
         line, without = without, _GREETINGS.sub("", without)
+    if _TRIALS.match(line):
+        return ""
     line = _SENTENCE_END.split(line, maxsplit=1)[0].rstrip(" .:;,!")
     return _shorten(line[:1].upper() + line[1:])
 

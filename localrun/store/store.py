@@ -150,18 +150,22 @@ class Store:
         self._change(session_id, "name = ?, named_by = 'user'", name)
 
     def name_after_exchange(self, session_id: str, question: str, answer: str | None = None) -> None:
-        """Name a session by its first exchange, unless it has a name.
+        """Name a session by its first question that says something, unless it has such a name.
 
-        While the answer is not there yet (None), only a question that says something gives a name.
+        Until there is one ("hi"), the first answer that has come (not None) lends its name.
         """
-        name = name_from_text(question) if answer is None else name_from_exchange(question, answer)
-        if not name:
-            return
+        name = name_from_text(question)
+        lent = "" if name or answer is None else name_from_exchange(question, answer)
         with self._database.write() as connection:
-            connection.execute(
-                "UPDATE session SET name = ?, named_by = 'exchange' WHERE id = ? AND named_by = ''",
-                (name, session_id),
-            )
+            if name:
+                connection.execute(
+                    "UPDATE session SET name = ?, named_by = 'exchange' WHERE id = ? AND named_by = ''",
+                    (name, session_id),
+                )
+            elif lent:
+                connection.execute(
+                    "UPDATE session SET name = ? WHERE id = ? AND named_by = '' AND name = ''", (lent, session_id)
+                )
 
     def pin(self, session_id: str, pinned: bool = True) -> None:
         """Keep a session at the top of the list."""
@@ -313,7 +317,10 @@ class Store:
             return search(connection, words, limit=min(limit, _MOST), trashed=trashed)
 
     def load(self, tree: Tree) -> Session:
-        """Add a session from another file as it is, under a new id; half-written messages are closed."""
+        """Add a session from another file as it is, under a new id; half-written messages are closed.
+
+        It keeps its age: `last` stays the chat that was talked in last, wherever that was.
+        """
         with self._database.write() as connection:
             return self._load(connection, tree)
 
@@ -325,7 +332,7 @@ class Store:
             (
                 new_id,
                 old.created_at,
-                self._clock(),
+                min(old.touched_at, self._clock()),
                 clean(old.name),
                 old.named_by,
                 int(old.pinned),

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual import on, work
+from textual.actions import SkipAction
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from localrun.chat.conversation import Conversation, with_temperature
 from localrun.chat.conversation.commands import COMMANDS, Command
-from localrun.errors import LocalrunError, ModelNotFoundError, UsageError
+from localrun.errors import FetchError, LocalrunError, ModelNotFoundError, UsageError
 from localrun.responder import Responder
 from localrun.tui.collector import tidy
 from localrun.tui.commands import CommandRunner
@@ -45,9 +46,10 @@ class ChatApp(App[None]):
     TITLE = "localrun"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c", "interrupt", show=False, system=True),
+        # Those with priority work in a dialog too, which hides the application's other keys.
+        Binding("ctrl+c", "interrupt", show=False, system=True, priority=True),
         Binding("ctrl+q", "leave", "Leave", show=False, priority=True),
-        Binding("f1", "help", "Help", show=False),
+        Binding("f1", "help", "Help", show=False, priority=True),
         Binding("f2", "command('settings')", "Settings", show=False),
         Binding("ctrl+n", "command('new')", "New chat", show=False),
         Binding("ctrl+f", "command('search')", "Search", show=False, priority=True),
@@ -136,6 +138,12 @@ class ChatApp(App[None]):
         """In a thread: load a model that is on this machine; of another one, ask before it is downloaded."""
         try:
             is_here = wanted is not None and self.models.has(wanted)
+            if wanted is not None and not is_here:
+                self.models.check(wanted)
+        except ModelNotFoundError as error:
+            self.is_loading_model = False
+            self.from_thread(self.choose_model, _sentences(error))
+            return
         except LocalrunError as error:
             self.is_loading_model = False
             self.from_thread(self.show_error, error)
@@ -201,7 +209,8 @@ class ChatApp(App[None]):
         self.chat.status.set(loading="")
         self.call_later(self.chat.run_view.show_notice, Notice(error))
         if isinstance(error, ModelNotFoundError) and self.conversation.responder is None:
-            self.choose_model(error.message, name)
+            # A model that could not be fetched may be tried again; one that does not exist may not.
+            self.choose_model(_sentences(error), name if isinstance(error, FetchError) else None)
 
     # Sessions
 
@@ -297,7 +306,7 @@ class ChatApp(App[None]):
 
     def action_help(self) -> None:
         if isinstance(self.screen, HelpScreen):
-            return
+            raise SkipAction  # there, the same key goes back
         focused = self.screen.focused
         here = next((node.HELP for node in (focused.ancestors_with_self if focused else ()) if node.HELP), "")
         self.push_screen(HelpScreen(here))
@@ -325,7 +334,12 @@ class ChatApp(App[None]):
     # Leaving
 
     async def action_interrupt(self) -> None:
-        """Ctrl+C: stop the answer; twice in a row: leave."""
+        """Ctrl+C: copy what is selected, leave a dialog, or stop the answer; twice in a row: leave."""
+        if getattr(self.focused, "selected_text", "") or self.screen.get_selected_text():
+            raise SkipAction  # the widget or the screen copies it
+        if self.screen.is_modal:
+            self.simulate_key("escape")
+            return
         now = self._clock()
         twice = now - self._last_interrupt < _TWICE_S
         self._last_interrupt = now
@@ -346,6 +360,11 @@ class ChatApp(App[None]):
     def on_unmount(self) -> None:
         if self.conversation.responder is not None:
             self.conversation.responder.close()
+
+
+def _sentences(error: LocalrunError) -> str:
+    """What happened and what helps, as text of a dialog."""
+    return error.message if error.hint is None else f"{error.message}\n{error.hint}"
 
 
 def check_theme(app: App[None], name: str) -> str:

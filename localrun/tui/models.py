@@ -54,6 +54,12 @@ class LocalModels:
 
         return find(name) is not None
 
+    def check(self, name: str) -> None:
+        """Raises `ModelNotFoundError` for a name that stands for nothing. No request is made."""
+        from localrun.catalog.resolve import check_exists
+
+        check_exists(name)
+
     def fetch(self, name: str, progress: Callable[[int, int | None], None], cancelled: Callable[[], bool]) -> None:
         """Download a model; an end by `cancelled` leaves what has arrived for the next try."""
         from localrun.catalog import resolve
@@ -73,6 +79,9 @@ class RemoteModels:
 
     def has(self, name: str) -> bool:
         return True
+
+    def check(self, name: str) -> None:
+        """Every name is the engine's to judge."""
 
     def fetch(self, name: str, progress: Callable[[int, int | None], None], cancelled: Callable[[], bool]) -> None:
         """Never called: everything is there."""

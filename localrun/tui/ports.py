@@ -44,6 +44,10 @@ class ModelShelf(Protocol):
         """Whether that model, in the list or not, is on this machine. Raises `LocalrunError` for a malformed name."""
         ...
 
+    def check(self, name: str) -> None:
+        """Raises `ModelNotFoundError`, with names that are near, for a model that is neither here nor to be had."""
+        ...
+
     def fetch(self, name: str, progress: Callable[[int, int | None], None], cancelled: Callable[[], bool]) -> None:
         """Download a model; `progress` hears bytes done and in total. Returns early, without a model, once `cancelled`.
 

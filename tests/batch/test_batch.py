@@ -93,9 +93,9 @@ def test_a_row_that_fails_is_an_error_of_its_own() -> None:
     written = run(lines, Starter(fail=("bad",)))
     assert [line["error"] is None for line in written] == [True, False, False, False, False, False]
     messages = [line["error"]["message"] for line in written[1:]]
-    assert messages[0].startswith("line 2 ")
+    assert messages[0].startswith("line 2: ")
     assert messages[1:3] == ["refused at once", "too long"]
-    assert messages[3].startswith("line 6 ")
+    assert messages[3].startswith("line 6: ")
     assert [line["error"]["code"] for line in written[1:]] == [2, 2, 5, 2, 2]
 
 

@@ -256,7 +256,7 @@ def test_a_full_disk_is_told_before_the_transfer(
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda place: usage(1 << 30, 1 << 30, 1 << 20))
     with pytest.raises(
-        FetchError, match=r"no room for hf:o/tiny-GGUF/tiny-Q4_0\.gguf: 4 MB needed and 67 MB to spare, 1 MB free"
+        FetchError, match=r"no space left for hf:o/tiny-GGUF/tiny-Q4_0\.gguf: 4 MB needed and 67 MB to spare, 1 MB free"
     ):
         resolve(NAME)
     assert hub.bodies() == 0

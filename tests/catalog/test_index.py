@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -105,6 +106,24 @@ def test_where_nothing_can_be_reached_every_reason_is_told(
     with pytest.raises(OfflineError, match=message) as caught:
         resolve("tiny")
     assert "localrun list" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "a folder that you may write to")]
+)
+def test_a_disk_that_refuses_weighs_more_than_a_network_out_of_reach(
+    home: Path, no_hub: None, monkeypatch: pytest.MonkeyPatch, code: int, hint: str
+) -> None:
+    catalogue_entry(home, '"hf:o/r"', f'"{NAME}"')
+
+    def refuse(folder: Path) -> Path:
+        raise OSError(code, os.strerror(code), str(folder))
+
+    monkeypatch.setattr("localrun.catalog.index.ensure_private", refuse)
+    with pytest.raises(FetchError, match=r"cannot be reached: .*; (no space left for|cannot write)") as caught:
+        resolve("tiny")
+    assert hint in (caught.value.hint or "")
+    assert "HTTPS_PROXY" not in (caught.value.hint or "")
 
 
 def test_a_model_whose_only_source_is_out_of_reach_is_named_with_ways_around_it(home: Path, no_hub: None) -> None:

@@ -56,6 +56,10 @@ class _Bytes(io.BytesIO):
         (["--dry", "x"], ["--dry"]),
         (["--seed", "-5"], ["seed"]),
         (["--stop", ""], ["stop", "empty"]),
+        (["-m", ""], ["--model", "it must be a name"]),
+        (["-m", " "], ["--model", "it must be a name"]),
+        (["--engine", ""], ["--engine", "it must be a name"]),
+        (["--draft", ""], ["--draft", "it must be a name"]),
         (["-n", "-2"], ["max-tokens", "-2"]),
         (["-n", "many"], ["many"]),
         (["--ctx", "0"], ["ctx", "0"]),
@@ -141,3 +145,36 @@ def test_a_bad_variable_is_named(localrun, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_unknown_command_suggests_the_right_one(localrun) -> None:  # type: ignore[no-untyped-def]
     localrun("generat", "hello").assert_refused(2, "generat", "generate")
+
+
+@pytest.mark.parametrize("command", ["plan", "bench", "chat", "show", "pull"])
+def test_an_empty_name_is_no_name_for_the_default(command: str, localrun) -> None:  # type: ignore[no-untyped-def]
+    localrun(command, "").assert_refused(2, "name")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "words"),
+    [
+        ([], b"a\xff", ["stdin is not UTF-8 text", "offset 1"]),
+        (["a\udcff"], b"", ["TEXT is not UTF-8 text"]),
+        (["--ids", "--count", "x"], b"", ["--ids, --count and --json exclude each other"]),
+    ],
+)
+def test_tokenize_refuses_what_is_no_text(arguments, stdin, words, localrun) -> None:  # type: ignore[no-untyped-def]
+    localrun("tokenize", *arguments, stdin=stdin).assert_refused(2, *words)
+
+
+@pytest.mark.parametrize(
+    ("limit", "trained", "hint"),
+    [(2048, 8192, "raise --ctx"), (8192, 8192, "shorten the prompt"), (8192, 0, "raise --ctx")],
+)
+def test_an_answer_cut_by_the_context_gets_a_hint_that_can_help(limit: int, trained: int, hint: str) -> None:
+    from localrun.cli.generate import judge
+    from localrun.errors import IncompleteOutputError
+    from localrun.params import GenerationParams
+    from localrun.responder import ModelIdentity, Result, Timings, Usage
+
+    result = Result("x", "", "context", None, 1, ModelIdentity("m"), Usage(), Timings(), context_limit=limit)
+    with pytest.raises(IncompleteOutputError) as caught:
+        judge(result, GenerationParams(), strict=True, trained=trained)
+    assert (caught.value.hint or "").startswith(hint)

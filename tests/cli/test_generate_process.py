@@ -254,6 +254,14 @@ def test_tokenize_shows_ids_and_pieces(smollm2: Path) -> None:
     assert run("tokenize", "-m", smollm2, "--count", stdin=b"a\0b").out == b"3\n"
 
 
+def test_tokenize_counts_every_byte_and_nothing_is_no_error(smollm2: Path) -> None:
+    assert run("tokenize", "-m", smollm2, "--count", stdin=b"").out == b"0\n"
+    assert run("tokenize", "-m", smollm2, "").out == b""
+    assert run("tokenize", "-m", smollm2, "--json", stdin=b"\n").json["pieces"] == ["\n"]
+    assert run("tokenize", "-m", smollm2, "--json", stdin=b"abc\n").json["pieces"] == ["abc", "\n"]
+    assert run("tokenize", "-m", smollm2, "--json", "x", stdin=b"not read").json["pieces"] == ["x"]
+
+
 def test_no_temporary_files_are_left(smollm2: Path, home: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tmp é"
     folder.mkdir()
@@ -265,7 +273,8 @@ def test_no_temporary_files_are_left(smollm2: Path, home: Path, tmp_path: Path) 
 def test_only_code_goes_into_the_pipe(smollm2: Path) -> None:
     prose = run("generate", "-m", smollm2, *RAW, "-n", "4", "-x", "The capital of France is")
     assert (prose.code, prose.out) == (7, b"")
-    assert "Paris" in prose.err
+    assert prose.err.splitlines()[0] == 'error: the answer has no code block, it says "Paris."'
+    assert len(prose.err.splitlines()) == 2
     fenced = "Example:\n```python\nprint(1)\n```\nAnother example:\n```python\nprint("
     code = run("generate", "-m", smollm2, *RAW, "-n", "12", "-x", "--stop", "```", fenced)
     assert code.code == 7 or code.out

@@ -151,6 +151,14 @@ def test_list_says_what_cannot_be_used_and_why(localrun: Localrun, tmp_path: Pat
     assert "m:1b (Ollama) cannot be used: the manifest is damaged" in localrun("list").stderr
 
 
+def test_list_says_which_folder_it_could_not_look_into(
+    localrun: Localrun, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = home / "cache" / "models"
+    monkeypatch.setattr("localrun.catalog.local.closed_folders", lambda: [closed])
+    assert f"warning: {closed} cannot be read: models in it are not listed" in localrun("list").stderr
+
+
 def test_list_catalog_shows_what_could_be_fetched(localrun: Localrun) -> None:
     lines = localrun("list", "--catalog").stdout.splitlines()
     assert len(lines) > 20
@@ -186,6 +194,26 @@ def test_show_tells_what_a_file_is(localrun: Localrun, tmp_path: Path) -> None:
     assert localrun("show", str(path), "--template").stdout == "{{ messages[0].content }}"
 
 
+def test_show_tells_the_quality_in_words(localrun: Localrun, tmp_path: Path) -> None:
+    report = {
+        "status": "measured", "positions": 3060.0, "perplexity_base": 21.5, "perplexity": 22.25, "divergence": 0.053718,
+        "divergence_error": 0.00069, "same_top": 0.878758, "base": "tiny.gguf (f32)",
+        "slices": {"prose": {"divergence": 0.05}, "code": {"divergence": 0.06}},
+    }  # fmt: skip
+    made = {"localrun.quantize.report": json.dumps(report) + " " * 500}
+    path = write_gguf(tmp_path / "m.gguf", made)
+    text = localrun("show", str(path)).stdout
+    assert "quality: KL divergence 0.05372 ± 0.00069 (prose 0.05, code 0.06)\n" in text
+    assert "87.9% the same top token, perplexity 22.25 after 21.5\n" in text
+    assert "measured against tiny.gguf (f32), 3,060 positions\n" in text
+    facts = json.loads(localrun("show", str(path), "--json").stdout)
+    assert facts["quantize"]["localrun.quantize.report"]["divergence"] == 0.053718
+    path = write_gguf(tmp_path / "n.gguf", {"localrun.quantize.report": '{"status":"not measured"}   '})
+    assert "quality: not measured\n" in localrun("show", str(path)).stdout
+    path = write_gguf(tmp_path / "o.gguf", {"localrun.quantize.report": '{"status":"measured","slices":[]}'})
+    assert 'report: {"status": "measured", "slices": []}\n' in localrun("show", str(path)).stdout
+
+
 def test_show_of_a_base_model_says_so(localrun: Localrun, tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "base.gguf", {"tokenizer.chat_template": None})
     assert "no (a base model)" in localrun("show", str(path)).stdout
@@ -202,6 +230,7 @@ def test_show_of_what_cannot_be_run_says_why(localrun: Localrun, tmp_path: Path)
 def test_show_of_a_catalogue_model_that_is_not_here_tells_what_is_known(localrun: Localrun, hub: Served) -> None:
     result = localrun("show", "qwen3:8b")
     assert "hf:unsloth/Qwen3-8B-GGUF" in result.stdout
+    assert "download    5.0 GB\n" in result.stdout
     assert "localrun pull qwen3:8b" in result.stderr
     assert json.loads(localrun("show", "qwen3:8b", "--json").stdout)["here"] is False
     assert "is not on this machine" in localrun("show", NAME, code=3).stderr

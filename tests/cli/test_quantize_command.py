@@ -186,7 +186,7 @@ def test_a_report_never_lands_on_the_source(source: Path, tmp_path: Path, capsys
 
 def test_a_source_that_is_no_model_is_refused(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "page.gguf").write_text("<!DOCTYPE html><html>")
-    for name in ("page.gguf", "none.gguf", "."):
+    for name in ("page.gguf", "."):
         assert quantize(name, "-t", "q4_0") == 2
         assert capsys.readouterr().err.startswith("error: ")
 
@@ -225,3 +225,21 @@ def test_progress_says_what_is_left() -> None:
     line = _line(Progress("quantize", "blk.0.attn_q.weight", 50, 200, 10.0, 30_000_000))
     assert line == "quantize: 25 %, blk.0.attn_q.weight, 3 MB/s, 30 s left"
     assert _time(125) == "2:05 min"
+
+
+@pytest.mark.parametrize("name", ["nothing", "nothing.gguf", "folder/nothing.gguf", "/nothing.gguf", "~/nothing.gguf"])
+def test_a_source_that_is_not_there_is_a_model_not_found(name: str, tmp_path: Path, capsys: Capture) -> None:
+    assert quantize(name, "-t", "q8_0") == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[0] == f"error: {name} does not exist"
+
+
+def test_a_stranger_s_file_is_replaced_with_force_alone(source: Path, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "thesis.gguf"
+    out.write_bytes(b"all my work")
+    assert quantize(source, "-o", out, "-t", "q8_0", "--no-report") == 2
+    assert "exists, and no earlier run made it" in capsys.readouterr().err
+    assert out.read_bytes() == b"all my work"
+    assert quantize(source, "-o", out, "-t", "q8_0", "--no-report", "--force") == 0
+    assert out.read_bytes()[:4] == b"GGUF"

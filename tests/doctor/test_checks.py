@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import threading
@@ -328,6 +329,78 @@ def test_a_damaged_database_is_told_with_the_command_that_saves_it() -> None:
     content[8192:40000] = b"\xff" * (40000 - 8192)
     path.write_bytes(content)
     assert one(stores.look_at_sessions()).status == "error"
+
+
+@pytest.mark.parametrize("closed", ["file", "folder"])
+def test_a_database_that_cannot_be_written_is_not_well(closed: str, modes_count: None) -> None:
+    path = default_paths().sessions_db
+    store = Store.open(path)
+    store.create_session({})
+    store.close()
+    place = path if closed == "file" else path.parent
+    mode = place.stat().st_mode
+    place.chmod(mode & ~0o222)
+    finding = one(stores.look_at_sessions())
+    place.chmod(mode)
+    assert finding.status == "error"
+    assert finding.text == f"1 chats, sound, but nothing can be saved: {place} cannot be written"
+    assert finding.fix == f"chmod u+rw{'x' if closed == 'folder' else ''} {place}"
+
+
+def test_a_place_where_no_database_can_be_made_is_not_well(home: Path, modes_count: None) -> None:
+    home.mkdir(mode=0o500)
+    finding = one(stores.look_at_sessions())
+    assert finding.status == "error"
+    assert finding.text == f"chats cannot be saved: {home} cannot be written"
+    assert finding.fix == f"chmod u+rwx {home}"
+
+
+@pytest.mark.parametrize(
+    ("folder", "cost"),
+    [
+        ("cache", "models cannot be fetched, prompts are not kept"),
+        ("cache/kv", "prompts are not kept"),
+        ("cache/kv/0123", "prompts of one model are not kept"),
+        ("cache/tuning", "measurements are not remembered"),
+        ("cache/models", "models cannot be fetched"),
+        ("run", "servers are not announced"),
+    ],
+)
+def test_each_folder_that_may_not_be_used_is_told_with_what_it_costs(
+    home: Path, modes_count: None, folder: str, cost: str
+) -> None:
+    place = home / folder
+    place.mkdir(parents=True)
+    place.chmod(0o000)
+    found = list(stores.look_at_caches())
+    place.chmod(0o700)
+    told = [finding for finding in found if not finding.is_well]
+    assert [finding.text for finding in told if cost in finding.text]
+    assert told[0].text.startswith(f"{place} cannot be written: ")
+    assert told[0].fix == f"chmod u+rwx {place}"
+
+
+def test_models_in_a_folder_that_cannot_be_read_are_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = home / "cache" / "models"
+    scandir = os.scandir
+
+    def refuse(path: object) -> object:
+        if path == models:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    first = next(iter(stores.look_at_stores()))
+    assert first.status == "warning"
+    assert first.text == f"{models} cannot be read: models in it are not found"
+
+
+def test_a_configuration_that_may_not_be_read_is_told_with_the_right_command(home: Path, modes_count: None) -> None:
+    (home / "config").mkdir(parents=True)
+    (home / "config" / "config.toml").write_text("model = [")
+    (home / "config" / "config.toml").chmod(0o000)
+    finding = one(surface.look_at_settings())
+    assert finding.fix == f"chmod u+rw {home / 'config' / 'config.toml'}"
 
 
 def test_caches_are_measured_and_damaged_notes_named() -> None:

@@ -21,6 +21,7 @@ from localrun.hardware.tuning import (
     save_tuning,
     tuned_for,
 )
+from localrun.paths import default_paths
 from tests.gguf.writer import write_gguf
 
 TUNED = TunedSettings(flash_attention=False, threads=2, threads_prefill=4, n_ubatch=256)
@@ -119,3 +120,14 @@ def test_the_identity_of_a_machine_is_stable_and_its_own() -> None:
     assert this_machine().identity == this_machine().identity
     assert this_machine().identity != OTHER.identity
     assert str(this_machine().cores) in str(this_machine())
+
+
+def test_a_folder_that_may_not_be_looked_into_costs_the_settings_alone(tmp_path: Path, modes_count: None) -> None:
+    path = tmp_path / "model.gguf"
+    write_gguf(path)
+    assert save_tuning(fingerprint(path), TUNED)
+    assert tuned_for(path) == TUNED
+    default_paths().tuning.chmod(0o000)
+    found = tuned_for(path)
+    default_paths().tuning.chmod(0o700)
+    assert found is None

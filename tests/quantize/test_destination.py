@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quantize import convert, pipeline
+from quantize import convert, dry_run, pipeline
 from quantize.blocks import PlainSearch
 from quantize.conversion import Conversion
 from quantize.destination import _check_base, check_output_name, check_report_names
@@ -184,3 +184,62 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     with replacing(path) as file:
         file.write(b"new")
     assert content(tmp_path) == {"r.json": b"new", "r.json.part": b"somebody's"}
+
+
+LETTER = b"dear diary"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("o.gguf", {}),
+        ("o-00001-of-00001.gguf", {"split": "1GB"}),
+        ("notes.json", {"report": True, "report_files": (Path("notes.json"),)}),
+        ("index.html", {"report": True, "report_files": (Path("index.html"),)}),
+    ],
+)
+@pytest.mark.parametrize("found", [LETTER, b"GGUF" + bytes(40), b'{"recipe": "cake"}'])
+def test_a_file_that_no_earlier_run_made_is_refused_without_force(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any], found: bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(found)
+    with pytest.raises(DestinationError, match="exists, and no earlier run made it") as raised:
+        convert(source, "o.gguf", type="q8_0", imatrix="off", **{"report": False, **settings})
+    assert "--force" in (raised.value.hint or "")
+    assert content(tmp_path) == {name: found}
+
+
+def test_a_strange_matrix_file_is_refused_too(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("m.gguf").write_bytes(source.read_bytes())  # a model is no matrix
+    with pytest.raises(DestinationError, match=r"m\.gguf exists"):
+        convert(source, "o.gguf", type="q4_0", report=False, save_imatrix=Path("m.gguf"))
+    assert content(tmp_path) == {"m.gguf": source.read_bytes()}
+
+
+def test_force_replaces_a_plain_file(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o.gguf"
+    out.write_bytes(LETTER)
+    convert(source, out, type="q8_0", report=False, force=True)
+    assert out.read_bytes()[:4] == b"GGUF"
+
+
+@pytest.mark.parametrize("split", [None, "20KB"])
+def test_the_result_of_an_earlier_run_and_an_empty_file_are_replaced(
+    source: Path, tmp_path: Path, split: str | None
+) -> None:
+    if split is None:
+        (tmp_path / "o.gguf").write_bytes(b"")
+    first = convert(source, tmp_path / "o.gguf", type="q8_0", report=False, split=split)
+    again = convert(source, tmp_path / "o.gguf", type="q8_0", report=False, split=split)
+    assert first.files == again.files
+    assert len(again.files) > 1 or split is None
+    assert any("will be replaced" in warning for warning in again.warnings)
+
+
+def test_a_quantized_source_that_would_grow_is_told_of_before(source: Path, tmp_path: Path) -> None:
+    convert(source, tmp_path / "small.gguf", type="q4_0", report=False)
+    warnings = dry_run(tmp_path / "small.gguf", type="q8_0").warnings
+    assert any("larger than the quantized source, and no better" in warning for warning in warnings)
+    assert not any("larger" in warning for warning in dry_run(source, type="q8_0").warnings)

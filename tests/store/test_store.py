@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localrun.errors import StoreError, UsageError
-from localrun.store import Attachment, Store
+from localrun.store import Attachment, Store, from_json, read_session_file, to_json
 
 
 @pytest.fixture
@@ -123,6 +124,33 @@ def test_a_session_is_named_by_its_first_exchange_until_the_user_names_it(store:
     assert store.session(session.id).name == "My tides"
     with pytest.raises(UsageError):
         store.rename(session.id, " \n")
+
+
+def test_small_talk_names_a_session_only_until_something_is_said(store: Store) -> None:
+    session = store.create_session({})
+    store.name_after_exchange(session.id, "hi")
+    assert store.session(session.id).name == ""
+    store.name_after_exchange(session.id, "hi", "Hello! What shall we talk about?")
+    assert store.session(session.id).name == "What shall we talk about?"
+    store.name_after_exchange(session.id, "how are you?", "Very well.")
+    assert store.session(session.id).name == "What shall we talk about?"
+    store.name_after_exchange(session.id, "How do tides work?")
+    assert store.session(session.id).name == "How do tides work?"
+    store.name_after_exchange(session.id, "And the moon?")
+    assert store.session(session.id).name == "How do tides work?"
+
+
+def test_an_imported_chat_keeps_its_age_so_last_is_the_one_talked_in_last(store: Store, tmp_path: Path) -> None:
+    session = store.create_session({})
+    store.add(session.id, None, "user", "said today")
+    transcript = tmp_path / "old.md"
+    transcript.write_text("# Old\n\n## User\n\nhi\n\n## Assistant\n\nhello\n")
+    os.utime(transcript, (1_000_000_000, 1_000_000_000))
+    imported = store.load(read_session_file(transcript))
+    assert imported.touched_at == imported.created_at == 1_000_000_000
+    exported = store.tree(imported.id)
+    assert store.load(from_json(to_json(exported))).touched_at == 1_000_000_000
+    assert store.resolve("last").id == session.id
 
 
 def test_the_trash_hides_a_session_and_gives_it_back(store: Store) -> None:

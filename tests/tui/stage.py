@@ -46,6 +46,9 @@ class ScriptedShelf:
         known = next((choice for choice in self.items if choice.name == name), None)
         return known is None or known.is_here
 
+    def check(self, name: str) -> None:
+        return
+
     def fetch(self, name: str, progress: Callable[[int, int | None], None], cancelled: Callable[[], bool]) -> None:
         size = next(choice.size_bytes for choice in self.items if choice.name == name) or 0
         progress(size // 4, size)

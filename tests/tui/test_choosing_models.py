@@ -5,8 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from localrun.errors import FetchError, ModelLoadError
+import pytest
+from textual.widgets import OptionList
+
+from localrun.errors import FetchError, ModelLoadError, ModelNotFoundError
 from localrun.responder import ModelIdentity, ModelInfo, Request, Responder
+from localrun.tui.models import LocalModels
 from localrun.tui.ports import ModelChoice
 from localrun.tui.screens.models import ModelScreen
 from tests.tui.scripted import ScriptedResponder
@@ -88,6 +92,31 @@ async def test_the_first_run_offers_models_downloads_one_and_starts(tmp_path: Pa
         assert shelf.fetched == ["smollm2:135m"]
         await stage.say("hi")
         assert stage.texts == ["hi", "hello"]
+
+
+async def test_a_name_that_stands_for_nothing_is_told_and_not_offered(tmp_path: Path) -> None:
+    shelf = ScriptedShelf()
+
+    def refuse(name: str) -> None:
+        raise ModelNotFoundError(f"no model '{name}' is known", hint="did you mean smollm2:135m?")
+
+    async with staged(tmp_path, "A", shelf=shelf) as stage:
+        shelf.has = lambda name: False  # type: ignore[method-assign]
+        shelf.check = refuse  # type: ignore[method-assign]
+        stage.app.want_model("smolm:135m")
+        await stage.until_shown("no model 'smolm:135m' is known")
+        await stage.until_shown("did you mean smollm2:135m?")
+        await stage.until_shown("qwen3:8b")
+        names = [option.id for option in stage.app.screen.query_one(OptionList).options]
+        assert names == ["smollm2:135m", "qwen3:8b", "llama3.3:70b"]
+
+
+@pytest.mark.parametrize("name", ["nosuch:1b", "/nowhere/model.gguf"])
+def test_the_shelf_knows_what_cannot_be_had(name: str) -> None:
+    with pytest.raises(ModelNotFoundError):
+        LocalModels().check(name)
+    LocalModels().check("qwen3:8b")
+    LocalModels().check("hf:owner/repo")
 
 
 async def test_a_download_can_be_cancelled_and_another_one_chosen(tmp_path: Path) -> None:

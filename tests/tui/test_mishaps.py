@@ -9,6 +9,7 @@ import pytest
 
 from localrun.errors import EngineError, TemplateError
 from localrun.store import Store
+from localrun.tui.screens.help import HelpScreen
 from localrun.tui.screens.pick import PickScreen
 from localrun.tui.widgets.message import MarkView
 from localrun.tui.widgets.notice import Notice
@@ -104,6 +105,38 @@ async def test_a_full_context_can_be_left_by_a_branch_and_back(tmp_path: Path) -
         await stage.until_shown("‹ 2/2 ›")
         await stage.pilot.press("alt+left")
         await stage.until(lambda: len(stage.conversation.path) == 5)
+
+
+@pytest.mark.parametrize("opening", ["f1", "f2", "ctrl+f", "ctrl+o", "ctrl+p", "ctrl+t"])
+async def test_ctrl_c_leaves_every_dialog_and_nothing_else(opening: str, tmp_path: Path) -> None:
+    async with staged(tmp_path, "ok") as stage:
+        await stage.say("one")
+        await stage.type("my draft")
+        await stage.pilot.press(opening)
+        await stage.until(lambda: stage.app.screen.is_modal)
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        assert stage.app.is_running
+        assert stage.chat.prompt.text == "my draft"
+
+
+async def test_ctrl_c_in_a_dialog_still_copies_what_is_selected(tmp_path: Path) -> None:
+    async with staged(tmp_path, "ok") as stage:
+        await stage.pilot.press("ctrl+f")
+        await stage.until(lambda: stage.app.screen.is_modal)
+        await stage.pilot.press("t", "i", "d", "e", "ctrl+a", "shift+end")
+        await stage.pilot.press("shift+home", "ctrl+c")
+        await stage.until(lambda: stage.app.clipboard == "tide")
+        assert stage.app.screen.is_modal
+
+
+async def test_f1_in_a_dialog_tells_of_the_dialog(tmp_path: Path) -> None:
+    async with staged(tmp_path, "ok", size=(100, 40)) as stage:
+        await stage.pilot.press("ctrl+f", "f1")
+        await stage.until_shown("All words must occur")
+        await stage.pilot.press("f1")
+        await stage.until(lambda: not isinstance(stage.app.screen, HelpScreen))
+        assert stage.app.screen.is_modal
 
 
 async def test_ctrl_c_stops_then_twice_leaves_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ class Room:
     used: int
     reserved: int
     limit: int
+    trained: int = 0
+    """The longest limit that the model was trained for; 0 where that is not known."""
 
     @property
     def is_full(self) -> bool:
@@ -44,7 +46,7 @@ class ContextFullError(ContextOverflowError):
         hint = (
             "compact it into a summary, shift the oldest messages out, or branch off"
             if can_make_room
-            else "the last message alone is too long: shorten it, or use a larger --ctx"
+            else f"the last message alone is too long: {_shorter(room)}"
         )
         super().__init__(
             f"the conversation has {room.used:,} tokens, and {room.reserved:,} are kept for the answer;"
@@ -53,6 +55,12 @@ class ContextFullError(ContextOverflowError):
         )
         self.room = room
         self.can_make_room = can_make_room
+
+
+def _shorter(room: Room) -> str:
+    if 0 < room.trained <= room.limit:
+        return f"shorten it; the model was trained for {room.trained:,} tokens"
+    return "shorten it, or use a larger --ctx"
 
 
 def reserve(params: GenerationParams, limit: int) -> int:
@@ -65,7 +73,7 @@ def measure(responder: Responder, request: Request) -> Room:
     limit = responder.info.context_limit
     if not limit:
         return Room(0, 0, 0)
-    return Room(responder.count_tokens(request), reserve(request.params, limit), limit)
+    return Room(responder.count_tokens(request), reserve(request.params, limit), limit, responder.info.context_trained)
 
 
 def surely_fits(responder: Responder, request: Request) -> bool:

@@ -19,7 +19,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("Enter", "send the message; while an answer runs: queue it"),
     ("Ctrl+J, Shift+Enter", "a new line"),
     ("Esc", "stop the answer; what it said is kept"),
-    ("Ctrl+C", "copy a selection; stop the answer; twice: leave"),
+    ("Ctrl+C", "copy a selection; leave a dialog; stop the answer; twice: leave"),
     ("↑ ↓", "at the edge of the prompt: earlier messages of yours"),
     ("Ctrl+↑", "walk into the conversation; ↓ walks back"),
     ("Page Up/Down", "scroll the conversation"),
@@ -38,10 +38,22 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("F1", "this page"),
 )
 
+STATUS: tuple[tuple[str, str], ...] = (
+    ("smollm2:135m", "the model that answers; yellow while it is loaded, or if there is none"),
+    ("T 0.7", "the temperature of this chat"),
+    ("grammar json", "what answers must follow"),
+    ("━━━━━━", "the context: used, reserved for the answer, free; yellow when it is nearly full"),
+    ("312 + 512 of 4,096", "the same in tokens: used + reserved, of the limit"),
+    ("reused 90 of 312", "tokens of the last prompt that were in a cache and took no time"),
+    ("35.2 tokens/s", "how fast the last answer was written"),
+    ("TTFT 0.21 s", "time to the first token: how long it took until the answer began"),
+)
+
 
 class HelpScreen(ModalScreen[None]):
     """What can be pressed and typed; on top, what has the focus now."""
 
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal")]  # noqa: RUF012  # Textual's declaration
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss(None)", "Back")]
 
     DEFAULT_CSS = """
@@ -56,6 +68,8 @@ class HelpScreen(ModalScreen[None]):
     HelpScreen .title { text-style: bold; margin: 0 0 1 0; }
     HelpScreen .key { color: $primary; }
     HelpScreen Grid { grid-size: 2; grid-columns: 22 1fr; grid-rows: auto; height: auto; margin: 0 0 1 0; }
+    HelpScreen.-narrow Grid { grid-size: 1; grid-columns: 1fr; }
+    HelpScreen.-narrow .key { padding: 1 0 0 0; }
     HelpScreen Markdown { padding: 0; margin: 0; background: $surface; }
     """
 
@@ -70,6 +84,7 @@ class HelpScreen(ModalScreen[None]):
             if self._here:
                 yield Markdown(self._here)
             yield from _table("Keys", KEYS)
+            yield from _table("The line at the bottom", STATUS)
             yield from _table("Commands", [(command.usage, command.explanation) for command in COMMANDS])
 
     def on_mount(self) -> None:
