@@ -112,6 +112,8 @@ def test_an_answer_that_is_cut_by_a_second_signal_is_an_error_and_no_end(server:
     for thread in threads:
         thread.start()
     until(lambda: len(running.model.running) == 2)
+    began = running.model.steps
+    until(lambda: running.model.steps > began + 200)  # the stream has long begun
     for answer in running.model.running:
         answer.stop()  # as closing the engine does
     for thread in threads:
