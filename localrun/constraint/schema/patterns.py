@@ -100,6 +100,8 @@ class _Parser:
 
     def _quantified(self, atom: _Tree) -> _Tree:
         sign = self._peek()
+        if re.compile(r"\{,\d+\}").match(self.text, self.pos):
+            raise PatternError("uses '{,n}', a count for Python and text for ECMA; write '{0,n}'")
         counted = _QUANTIFIER.match(self.text, self.pos) if sign == "{" else None
         if counted is not None:
             self.pos = counted.end()
