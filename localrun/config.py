@@ -28,13 +28,18 @@ Parser = Callable[[object], Any]
 def _integer(value: object) -> int:
     if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise ValueError("it must be a whole number")
-    return int(value)  # type: ignore[call-overload,no-any-return]
+    if not isinstance(value, int | float | str):
+        raise ValueError("it must be a whole number")
+    return int(value)
 
 
 def _number(value: object) -> float:
-    if isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError("it must be a number")
-    return float(value)  # type: ignore[arg-type]
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError("it is beyond the numbers that can be computed with") from error
 
 
 def _whole(value: object) -> int:

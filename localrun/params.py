@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Literal, get_args
 
 from localrun.errors import UsageError
+from localrun.kinds import check_kinds, shown
 from localrun.spread import Spread
 
 KVType = Literal["f16", "q8_0", "q4_0"]
@@ -25,13 +26,11 @@ SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typical_p", "top_p", "m
 
 
 def _check(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise UsageError(f"{name} is {value!r}; it must be a number")
     too_low = value <= low if low_open else value < low
-    if math.isnan(value) or too_low or value > high:
+    if (isinstance(value, float) and math.isnan(value)) or too_low or value > high:
         left = "(" if low_open else "["
         right = f"{high:g}]" if math.isfinite(high) else "inf)"
-        raise UsageError(f"{name} is {value}, outside {left}{low:g}, {right}")
+        raise UsageError(f"{name} is {shown(value)}, outside {left}{low:g}, {right}")
 
 
 def _check_finite(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:
@@ -89,6 +88,7 @@ class SamplingParams:
     order: tuple[str, ...] = SAMPLERS
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         _check_finite("temperature", self.temperature, 0, 100)
         _check("top-k", self.top_k, -1, 2**31 - 1)
         _check_finite("top-p", self.top_p, 0, 1)
@@ -106,14 +106,14 @@ class SamplingParams:
         _check_finite("frequency-penalty", self.frequency_penalty, -100, 100)
         _check_finite("presence-penalty", self.presence_penalty, -100, 100)
         if self.mirostat not in (0, 1, 2):
-            raise UsageError(f"mirostat is {self.mirostat}; it is 0 (off), 1 or 2")
+            raise UsageError(f"mirostat is {shown(self.mirostat)}; it is 0 (off), 1 or 2")
         _check_finite("mirostat tau", self.mirostat_tau, 0, 100)
         _check_finite("mirostat eta", self.mirostat_eta, 0, 10)
         for token, bias in self.logit_bias:
             if token < 0:
-                raise UsageError(f"logit-bias names the token id {token}, which is negative")
+                raise UsageError(f"logit-bias names the token id {shown(token)}, which is negative")
             if math.isnan(bias) or bias == math.inf:
-                raise UsageError(f"logit-bias for token {token} is {bias}; it is a number or -inf")
+                raise UsageError(f"logit-bias for token {shown(token)} is {bias}; it is a number or -inf")
         if self.seed is not None:
             _check("seed", self.seed, 0, 2**32 - 2)
         unknown = [name for name in self.order if name not in SAMPLERS]
@@ -157,6 +157,7 @@ class ConstraintSpec:
         return self.special or bool(self.followers)
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.kind not in get_args(ConstraintKind):
             raise UsageError(f"unknown kind of constraint {self.kind!r}")
         if (self.kind == "choice") != isinstance(self.source, tuple):
@@ -189,16 +190,24 @@ class GenerationParams:
     """Tell of each token how likely it was, and of so many of the most likely ones; None tells nothing."""
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.logprobs is not None:
             _check("logprobs", self.logprobs, 0, 100)
         if self.max_tokens is not None and self.max_tokens < 0:
-            raise UsageError(f"max-tokens is {self.max_tokens}", hint="leave it out to generate until the model ends")
+            raise UsageError(
+                f"max-tokens is {shown(self.max_tokens)}", hint="leave it out to generate until the model ends"
+            )
+        if self.max_tokens is not None:
+            _check("max-tokens", self.max_tokens, 0, 2**31 - 1)
+        _check("priority", self.priority, -(2**31), 2**31 - 1)
         if any(s == "" for s in self.stop):
             raise UsageError("a stop string is empty")
         if self.timeout_s is not None:
             _check_finite("timeout", self.timeout_s, 0, 1e9, low_open=True)
         if self.think_budget is not None and self.think_budget < 0:
-            raise UsageError(f"think-budget is {self.think_budget}, below 0")
+            raise UsageError(f"think-budget is {shown(self.think_budget)}, below 0")
+        if self.think_budget is not None:
+            _check("think-budget", self.think_budget, 0, 2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +235,7 @@ class EngineParams:
     """Reuse prefixes from the disk cache, and write them."""
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.n_ctx is not None:
             _check("ctx", self.n_ctx, _SMALLEST_CTX, 2**31 - 1)
         _check("parallel", self.n_parallel, 1, 256)

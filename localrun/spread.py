@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from localrun.errors import UsageError
+from localrun.kinds import check_kinds, shown
 
 SplitMode = Literal["none", "layer", "row", "tensor"]
 
@@ -39,14 +40,18 @@ class Spread:
     """`host:port` of llama.cpp RPC servers, whose devices are used like GPUs of this machine."""
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         if self.split_mode is not None and self.split_mode not in get_args(SplitMode):
             raise UsageError(f"split-mode is {self.split_mode!r}", hint=f"one of {', '.join(get_args(SplitMode))}")
         if any(not math.isfinite(share) or share < 0 for share in self.tensor_split):
             raise UsageError(f"tensor-split is {_joined(self.tensor_split)}: a proportion is 0 or more, and finite")
         if self.tensor_split and not sum(self.tensor_split):
             raise UsageError(f"tensor-split is {_joined(self.tensor_split)}: at least one device must get something")
+        for name, count in (("main-gpu", self.main_gpu), ("n-cpu-moe", self.n_cpu_moe)):
+            if count is not None and count >= 2**31:
+                raise UsageError(f"{name} is {shown(count)}, above {2**31 - 1}")
         if self.main_gpu is not None and self.main_gpu < 0:
-            raise UsageError(f"main-gpu is {self.main_gpu}, below 0", hint="--gpu-layers 0 uses no GPU")
+            raise UsageError(f"main-gpu is {shown(self.main_gpu)}, below 0", hint="--gpu-layers 0 uses no GPU")
         if self.main_gpu is not None and self.split_mode != "none":
             raise UsageError(
                 "main-gpu chooses the one GPU of split-mode none; other modes use every GPU",
@@ -55,7 +60,7 @@ class Spread:
         if self.tensor_split and self.split_mode == "none":
             raise UsageError("tensor-split shares a model out, and split-mode none puts it on one GPU")
         if self.n_cpu_moe is not None and self.n_cpu_moe < 0:
-            raise UsageError(f"n-cpu-moe is {self.n_cpu_moe}, below 0")
+            raise UsageError(f"n-cpu-moe is {shown(self.n_cpu_moe)}, below 0")
         if self.cpu_moe and self.n_cpu_moe is not None:
             raise UsageError(
                 "cpu-moe keeps the experts of all layers in RAM, n-cpu-moe those of some: give one of them"

@@ -81,4 +81,6 @@ def readable(message: str) -> str:
     """The first line of a message of llguidance, without the grammar it quotes."""
     line = message.strip().splitlines()[0] if message.strip() else "llguidance gave no reason"
     line = re.sub(r"^at \d+\(\d+\): ", "", line)
+    if line.startswith("panic: "):  # how it meets the bounds of its own tables
+        line = f"the grammar is too large for llguidance ({line.removeprefix('panic: ')[:120]})"
     return line if len(line) <= 300 else line[:300] + "..."

@@ -97,3 +97,9 @@ def test_nullable_repetitions_run() -> None:
 def test_a_rule_that_repeats_itself_at_its_end_may_repeat_thousands_of_times() -> None:
     acceptor = compile_gbnf('root ::= "[" list "]"\nlist ::= item list | item\nitem ::= [a-z] "," | root', "g").acceptor
     assert acceptor.accepts("[" + "a," * 5000 + "]")
+
+
+def test_an_escape_of_a_line_end_is_told_on_one_line() -> None:
+    with pytest.raises(ConstraintError) as caught:
+        compile_gbnf('root ::= "\\\n"', "g")
+    assert caught.value.message == "g:1:11: unknown escape '\\U+000A'"

@@ -59,3 +59,60 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     store = TokenStore(tmp_path / "file")
     store.save("a", TOKENS)
     assert store.load("a") is None
+
+
+def test_the_file_of_another_vocabulary_under_this_name_is_not_believed(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path)
+    store.save("a", TOKENS)
+    store._path("a").rename(store._path("b"))
+    assert store.load("b") is None
+    store.save("b", TOKENS)
+    assert store.load("b") == TOKENS
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path)
+    store.save("a", TOKENS)
+    os.truncate(the_file(tmp_path), 2**40)  # sparse
+    assert store.load("a") is None
+    store.save("a", TOKENS)
+    assert store.load("a") == TOKENS
+
+
+def test_a_head_that_promises_more_than_the_file_holds_is_not_believed(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path)
+    store.save("a", TOKENS)
+    os.truncate(the_file(tmp_path), the_file(tmp_path).stat().st_size + 4)
+    assert store.load("a") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_of_this_name_is_not_waited_for_and_replaced(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path)
+    os.mkfifo(store._path("a"))
+    assert store.load("a") is None
+    store.save("a", TOKENS)
+    assert store.load("a") == TOKENS
+
+
+def test_a_folder_of_this_name_only_costs_time_and_is_left_alone(tmp_path: Path) -> None:
+    store = TokenStore(tmp_path)
+    (store._path("a") / "inner").mkdir(parents=True)
+    assert store.load("a") is None
+    store.save("a", TOKENS)
+    assert store.load("a") is None
+    assert [file.name for file in store._path("a").iterdir()] == ["inner"]
+    assert list(tmp_path.iterdir()) == [store._path("a")]
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o500])
+def test_a_folder_that_may_not_be_used_only_costs_time(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "vocabularies"
+    folder.mkdir()
+    store = TokenStore(folder)
+    folder.chmod(mode)
+    try:
+        store.save("a", TOKENS)
+        assert store.load("a") in (None, TOKENS)  # an administrator may write everywhere
+    finally:
+        folder.chmod(0o700)

@@ -221,7 +221,8 @@ class _Parser:
         if escape in _SIMPLE_ESCAPES and escape:
             return ord(_SIMPLE_ESCAPES[escape])
         advice = r"the escapes are \t \r \n \\ \" \[ \] \- \xHH \uHHHH \UHHHHHHHH"
-        raise self.source.error(at, f"unknown escape '\\{escape}'" if escape else "a lone backslash at the end", advice)
+        seen = escape if escape.isprintable() else f"U+{ord(escape):04X}"
+        raise self.source.error(at, f"unknown escape '\\{seen}'" if escape else "a lone backslash at the end", advice)
 
     def _token(self) -> Token:
         start = self.pos

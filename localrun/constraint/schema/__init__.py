@@ -11,8 +11,9 @@ import json
 from typing import TYPE_CHECKING
 
 from localrun.constraint.grammar import Grammar, TextAcceptor
-from localrun.constraint.schema.document import Document, load
+from localrun.constraint.schema.document import Document, load, shown
 from localrun.constraint.schema.keywords import Expander, Unenforceable
+from localrun.constraint.schema.preflight import look_through
 from localrun.constraint.schema.strings import is_empty
 from localrun.constraint.schema.validate import FinalCheck
 from localrun.constraint.schema.values import ValueWriter
@@ -38,12 +39,13 @@ def compile_schema(
         document = load(text, name or "schema")
         expander = Expander(document, lenient=lenient, string_is_empty=is_empty)
         rules = _grammar(document, expander, pretty=pretty)
+        look_through(document)
         lark = LLMatcher.grammar_from_lark(_followed(rules, followers)[0])
     except RecursionError as error:
         raise ConstraintError(
             f"{name or 'schema'}: the schema is nested too deep, or combines too many others"
         ) from error
-    notes = tuple(f"at {pointer or '(root)'}: {note}" for pointer, note in expander.notes.items())
+    notes = tuple(f"at {shown(pointer)}: {note}" for pointer, note in expander.notes.items())
     acceptor, check = TextAcceptor(lark, document.name), FinalCheck(document)
     if not followers:
         return Grammar(lark, acceptor, check, json=True, notes=notes)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from localrun.constraint.schema.expr import Arr, Bool, Contains, Expr, Null, Num, Shape, Str, pointer_of
 from localrun.constraint.schema.grammar import Option, Part
 from localrun.constraint.schema.keywords import Unenforceable
+from localrun.constraint.schema.numbers import written_number
 from localrun.constraint.schema.strings import accepts, written
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _distinct(writer: ValueWriter, expr: Expr, shape: Arr, depth: int) -> str:
     names = [writer.rules.reserve("u") for _ in range(last + 1)]
     for i, name in enumerate(names):
         options = [f'"" %if bit_count_ge(_, {shape.min_items})'] if i > 0 else []
-        limit = f", bit_count_lt(_, {high})" if high is not None else ""
+        limit = f", bit_count_lt(_, {high})" if high is not None and high < len(values) else ""
         for number, value in enumerate(values):
             if value in (by_position[i] if i < n else rest):
                 comma = f"{separator} " if i > 0 else ""
@@ -172,7 +173,7 @@ def _written_values(shape: Shape) -> list[str] | None:
         case Bool(value):
             return ["true" if value else "false"]
         case Num(values=values) if values is not None:
-            return [written(int(v) if v == v.to_integral_value() else float(v)) for v in sorted(values)]
+            return [written_number(v) for v in sorted(values)]
         case Str(values=values) if values is not None:
             return [written(value) for value in sorted(values) if accepts(shape, value)]
         case Arr(max_items=0):

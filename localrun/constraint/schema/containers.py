@@ -26,7 +26,10 @@ def _item_exprs(keyword: Keyword, *, wanted: bool) -> tuple[list[Expr], Expr]:
     name, rest = ("items", "additionalItems") if isinstance(schema.get("items"), list) else ("prefixItems", "items")
     prefix = [keyword.expr(name, i, wanted=wanted) for i in range(len(schema.get(name, ())))]
     missing = ANY if wanted else keyword.nothing()
-    return prefix, keyword.expr(rest, wanted=wanted) if rest in schema else missing
+    after = keyword.expr(rest, wanted=wanted) if rest in schema else missing
+    if keyword.draft_7 and name == "prefixItems" and wanted:  # which draft 7 does not know: `items` means all items
+        prefix = [expr | after for expr in prefix]
+    return prefix, after
 
 
 def _items(keyword: Keyword) -> Shapes:
@@ -53,7 +56,8 @@ def _not_items(keyword: Keyword) -> Shapes:
 
 def _contains_bounds(keyword: Keyword) -> tuple[int, int | None]:
     high = keyword.schema.get("maxContains")
-    return int(keyword.schema.get("minContains", 1)), None if high is None else int(high)
+    low = int(keyword.schema.get("minContains", 1))
+    return max(low, 1) if keyword.draft_7 else low, None if high is None else int(high)
 
 
 def _contains_shape(keyword: Keyword, low: int, high: int | None) -> Arr:

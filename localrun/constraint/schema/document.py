@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,10 @@ Schema = dict[str, Any] | bool
 
 DRAFT_7 = "draft7"
 DRAFT_2020 = "draft2020-12"
+
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")  # of an array, in a JSON pointer
+_CIRCLE_SHOWN = 8  # places of a circle that a message names
+_POINTER_SHOWN = 300  # characters
 
 _ONE = ("additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then")
 _ONE_MORE = ("unevaluatedItems", "unevaluatedProperties", "additionalItems")
@@ -46,7 +51,14 @@ class Document:
 
     def error(self, pointer: str, problem: str, hint: str | None = None) -> ConstraintError:
         """The error for a fault at a JSON pointer."""
-        return ConstraintError(f"{self.name}: at {pointer or '(root)'}: {problem}", hint=hint)
+        return ConstraintError(f"{self.name}: at {shown(pointer)}: {problem}", hint=hint)
+
+    def circle(self, pointer: str, way: list[str]) -> ConstraintError:
+        """The error for references that lead back to where they began."""
+        names = [f"#{shown(name) if name else ''}" for name in way]
+        if len(names) > _CIRCLE_SHOWN:
+            names[_CIRCLE_SHOWN - 2 : -2] = ["..."]
+        return self.error(pointer, f"the references run in a circle: {' -> '.join(names)}")
 
     def get(self, schema_id: str) -> Schema:
         return self._by_id[schema_id]
@@ -61,10 +73,10 @@ class Document:
             self._base[schema_id] = self._base_of(pointer)
         return self._made[key]
 
-    def resolve(self, schema_id: str, reference: str) -> str:
-        """The id of the schema that a `$ref` inside the schema `schema_id` names."""
-        where = f"{schema_id}/$ref"
-        url, fragment = urldefrag(urljoin(self._base[schema_id], reference))
+    def resolve(self, schema_id: str, reference: str, keyword: str = "$ref") -> str:
+        """The id of the schema that a reference inside the schema `schema_id` names."""
+        where = f"{schema_id}/{keyword}"
+        url, fragment = self._absolute(self._base[schema_id], reference, where)
         target = self._resources.get(url)
         if target is None:
             hint = "only references inside the document can be followed; nothing is fetched"
@@ -76,6 +88,14 @@ class Document:
             return anchored
         return self._walk_to(target, unquote(fragment), where, reference)
 
+    def _absolute(self, base: str, reference: str, where: str) -> tuple[str, str]:
+        """(URI, fragment) of a reference."""
+        try:
+            url, fragment = urldefrag(urljoin(base, reference))
+        except ValueError as error:
+            raise self.error(where, f"{reference!r} is no URI: {str(error)[:80]}") from error
+        return url, fragment
+
     def _walk_to(self, start: str, pointer: str, where: str, reference: str) -> str:
         here: Any = self.get(start)
         path = start
@@ -83,7 +103,7 @@ class Document:
             key = part.replace("~1", "/").replace("~0", "~")
             if isinstance(here, dict) and key in here:
                 here = here[key]
-            elif isinstance(here, list) and key.isdigit() and int(key) < len(here):
+            elif isinstance(here, list) and _INDEX.fullmatch(key) and int(key) < len(here):
                 here = here[int(key)]
             else:
                 raise self.error(where, f"the reference {reference!r} leads nowhere: there is no {key!r}")
@@ -119,7 +139,7 @@ class Document:
         identifier = schema.get("$id")
         alone = self.dialect == DRAFT_7 and "$ref" in schema  # draft 7 ignores what stands beside $ref
         if isinstance(identifier, str) and not alone:
-            url, fragment = urldefrag(urljoin(base, identifier))
+            url, fragment = self._absolute(base, identifier, f"{pointer}/$id")
             if fragment and self.dialect == DRAFT_7:
                 self._resources[f"{url}#{fragment}"] = pointer
             else:
@@ -132,6 +152,14 @@ class Document:
             if isinstance(schema.get(keyword), str):
                 self._resources[f"{base}#{schema[keyword]}"] = pointer
         return base
+
+
+def shown(pointer: str) -> str:
+    """A JSON pointer on one line, short enough for a message."""
+    if not pointer:
+        return "(root)"
+    text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in pointer)
+    return text if len(text) <= _POINTER_SHOWN else text[: _POINTER_SHOWN // 2] + "..." + text[-_POINTER_SHOWN // 2 :]
 
 
 def escape(key: str) -> str:
@@ -165,18 +193,12 @@ def load(text: str, name: str) -> Document:
         )
     except json.JSONDecodeError as error:
         raise source.error(error.pos, f"this is no JSON: {error.msg[:1].lower()}{error.msg[1:]}") from error
-    except _Invalid as error:
-        raise ConstraintError(f"{name}: {error}") from error
     if found := _first_refused(root):
-        raise ConstraintError(f"{name}: at {found[0] or '(root)'}: {found[1]}")
+        raise ConstraintError(f"{name}: at {shown(found[0])}: {found[1]}")
     if not isinstance(root, dict | bool):
         kind = {list: "an array", str: "a string", type(None): "null"}.get(type(root), "a number")
         raise ConstraintError(f"{name}: a JSON Schema is an object, this is {kind}")
     return Document(root, _dialect(root, name), name)
-
-
-class _Invalid(Exception):
-    """JSON that is well formed and still unusable."""
 
 
 def _nesting(text: str) -> int:
@@ -198,24 +220,24 @@ def _nesting(text: str) -> int:
     return deepest
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _Invalid(f"the name {twice!r} occurs twice in one object")
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Stands for a number that JSON or we cannot hold, until its place in the document is known."""
+    """Stands for what JSON or we cannot hold (a number, or an object), until its place in the document is known."""
 
     text: str
     problem: str = "is no JSON number"
 
     def __str__(self) -> str:
         return f"{self.text if len(self.text) <= 24 else self.text[:20] + '...'} {self.problem}"
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Refused:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            return _Refused("the name", f"{name[:80]!r} occurs twice in one object")
+        found[name] = value
+    return found
 
 
 def _number(text: str) -> float | _Refused:
@@ -250,7 +272,7 @@ def _dialect(root: Schema, name: str) -> str:
     """Which draft the schema is written in; checks it against that draft's meta-schema."""
     declared = root.get("$schema") if isinstance(root, dict) else None
     if isinstance(declared, str):
-        known = [key for key, url in _META_SCHEMAS.items() if url == declared.rstrip("#")]
+        known = [key for key, url in META_SCHEMAS.items() if url == declared.rstrip("#")]
         if not known and "2019-09" not in declared:
             hint = "Draft 2020-12 and draft 7 are known"
             raise ConstraintError(f"{name}: at /$schema: the dialect {declared!r} is not supported", hint=hint)
@@ -264,18 +286,20 @@ def _dialect(root: Schema, name: str) -> str:
             return dialect
         faults.append(found)
     pointer, problem = faults[0]
-    raise ConstraintError(f"{name}: at {pointer or '(root)'}: {problem}")
+    raise ConstraintError(f"{name}: at {shown(pointer)}: {problem}")
 
 
-_META_SCHEMAS = {
+META_SCHEMAS = {
     DRAFT_2020: "https://json-schema.org/draft/2020-12/schema",
     DRAFT_7: "http://json-schema.org/draft-07/schema",
 }
-_NEWER = frozenset({
+NEWER = frozenset({
     "prefixItems", "dependentSchemas", "dependentRequired", "unevaluatedItems", "unevaluatedProperties",
     "minContains", "maxContains", "$defs", "$anchor", "$dynamicAnchor", "$dynamicRef",
 })  # fmt: skip
 """Keywords that draft 7 does not know. They are read in it too, so they must make sense in it too."""
+OLDER = frozenset({"dependencies"})
+"""Keywords of draft 7 that Draft 2020-12 does not know, and that are read in it too."""
 
 
 def _fault(schema: Schema, dialect: str) -> tuple[str, str] | None:
@@ -283,16 +307,24 @@ def _fault(schema: Schema, dialect: str) -> tuple[str, str] | None:
     from jsonschema import Draft7Validator, Draft202012Validator
     from jsonschema.exceptions import best_match
 
+    known = Draft202012Validator if dialect == DRAFT_2020 else Draft7Validator
+    fault = best_match(known(known.META_SCHEMA).iter_errors(schema))
+    if fault is not None:
+        return "".join(f"/{escape(str(part))}" for part in fault.absolute_path), _short(fault.message)
     newest = Draft202012Validator(Draft202012Validator.META_SCHEMA)
-    if dialect == DRAFT_2020:
-        fault = best_match(newest.iter_errors(schema))
-    else:
-        fault = best_match(Draft7Validator(Draft7Validator.META_SCHEMA).iter_errors(schema))
-        if fault is None:
-            fault = next((f for f in newest.iter_errors(schema) if not _NEWER.isdisjoint(f.absolute_path)), None)
-    if fault is None:
-        return None
-    return "".join(f"/{escape(str(part))}" for part in fault.absolute_path), _short(fault.message)
+    todo = [(schema, "")]
+    while todo:  # what the draft does not know, it does not look at, and we read it
+        here, pointer = todo.pop()
+        if not isinstance(here, dict):
+            continue
+        if not isinstance(wanted := here.get("dependencies", {}), dict):
+            return f"{pointer}/dependencies", _short(f"{wanted!r} is not of type 'object'")
+        newer = {name: value for name, value in here.items() if name in NEWER} if dialect == DRAFT_7 else {}
+        if newer and (fault := best_match(newest.iter_errors(newer))) is not None:
+            path = "".join(f"/{escape(str(part))}" for part in fault.absolute_path)
+            return pointer + path, _short(fault.message)
+        todo += ((inner, f"{pointer}/{path}") for path, inner in subschemas(here))
+    return None
 
 
 def _short(message: str) -> str:

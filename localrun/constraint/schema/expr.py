@@ -44,7 +44,7 @@ class Num:
     low_open: bool = False
     high: Decimal | None = None
     high_open: bool = False
-    multiple_of: Decimal | None = None
+    multiple_of: Fraction | None = None
     values: frozenset[Decimal] | None = None
     """If given: one of these, and nothing else is left to check."""
 
@@ -57,7 +57,7 @@ class Num:
             return False
         if self.high is not None and (value > self.high or (self.high_open and value == self.high)):
             return False
-        return self.multiple_of is None or Fraction(value) % Fraction(self.multiple_of) == 0
+        return self.multiple_of is None or Fraction(value) % self.multiple_of == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,9 @@ EVERYTHING: tuple[Shape, ...] = (Null(), Bool(True), Bool(False), Num(), Str(), 
 
 
 def exact(value: float) -> Decimal:
-    """The decimal number that a JSON number is written as."""
-    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    """The decimal number that a JSON number is written as; its exponent tells `1e30` from the digits of 10^30."""
+    number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    return number or Decimal(0)  # -0 is 0
 
 
 def _least(a: int | None, b: int | None) -> int | None:
@@ -184,12 +185,10 @@ def _join_numbers(a: Num, b: Num) -> Num | None:
     return None if _is_empty_number(joined) else joined
 
 
-def _common_multiple(a: Decimal | None, b: Decimal | None) -> Decimal | None:
+def _common_multiple(a: Fraction | None, b: Fraction | None) -> Fraction | None:
     if a is None or b is None:
         return a if b is None else b
-    x, y = Fraction(a), Fraction(b)
-    least = Fraction(x.numerator * y.numerator // gcd(x.numerator, y.numerator), gcd(x.denominator, y.denominator))
-    return Decimal(least.numerator) / Decimal(least.denominator)
+    return Fraction(a.numerator * b.numerator // gcd(a.numerator, b.numerator), gcd(a.denominator, b.denominator))
 
 
 def _is_empty_number(number: Num) -> bool:
@@ -199,7 +198,7 @@ def _is_empty_number(number: Num) -> bool:
         return True
     step = Fraction(1) if number.whole else None
     if number.multiple_of is not None:
-        step = Fraction(_common_multiple(number.multiple_of, Decimal(1) if number.whole else None) or 1)
+        step = _common_multiple(number.multiple_of, step)
     if step is None:
         return False
     first = -(-Fraction(number.low) // step) * step

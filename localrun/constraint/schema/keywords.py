@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from localrun.constraint.schema.document import DRAFT_7, Document, Schema, escape
-from localrun.constraint.schema.expr import ANY, EVERYTHING, Arr, Expr, Obj, Shape, join
+from localrun.constraint.schema.document import DRAFT_7, NEWER, OLDER, Document, Schema, escape
+from localrun.constraint.schema.expr import ANY, EVERYTHING, Arr, Expr, Obj, Shape, Str, join
 
 MAX_SHAPES = 500
 """Alternatives of one value. Schemas that need more are refused."""
+MAX_PATTERNS = 8
+"""Patterns that one string must match or must not; their automaton may double with each."""
 _PROBE_DEPTH = 6  # how deep `is_empty` looks before it takes a value for possible
 
 ANNOTATIONS = frozenset(
@@ -65,6 +67,8 @@ def join_all(parts: Iterable[Shapes], pointer: str = "") -> Shapes:
             continue
         pairs = (join(a, b) for a in joined for b in part)
         joined = tuple(dict.fromkeys(pair for pair in pairs if pair is not None))
+        if any(isinstance(shape, Str) and len(shape.patterns | shape.not_patterns) > MAX_PATTERNS for shape in joined):
+            raise Unenforceable(pointer, f"more than {MAX_PATTERNS} patterns for one string")
         if len(joined) > MAX_SHAPES:
             raise Unenforceable(pointer, f"one value has more than {MAX_SHAPES} alternatives")
     return joined
@@ -96,6 +100,10 @@ class Keyword:
     @property
     def pointer(self) -> str:
         return f"{self.schema_id}/{escape(self.name)}"
+
+    @property
+    def draft_7(self) -> bool:
+        return self.expander.document.dialect == DRAFT_7
 
     def inner(self, *path: str | int) -> str:
         """The id of a schema inside this one."""
@@ -151,8 +159,7 @@ class Expander:
             if self._probes:
                 raise _Unknown
             chain = [name for name, _ in self._expanding[self._expanding.index(key) :]]
-            way = " -> ".join(f"#{name}" for name in [*chain, schema_id])
-            raise self.document.error(schema_id, f"the references run in a circle: {way}")
+            raise self.document.circle(schema_id, [*chain, schema_id])
         if key not in self._known:
             self._expanding.append(key)
             try:
@@ -205,12 +212,22 @@ class Expander:
             try:
                 if name not in self.readers:
                     raise keyword.refuse(f"the keyword {name!r} cannot be enforced")
+                if not wanted and (other := self._of_another_draft(schema, name)):
+                    raise keyword.refuse(f"{other!r} is of another draft and cannot be enforced where it is negated")
                 parts.append(self.readers[name][0 if wanted else 1](keyword))
             except Unenforceable as error:
                 if not (self.lenient and wanted):
                     raise
                 self.notes[error.pointer] = f"{error.problem}; it is only checked at the end"
         return join_all(parts, schema_id) if wanted else union(parts)
+
+    def _of_another_draft(self, schema: dict[str, Any], leader: str) -> str | None:
+        """A keyword, read under this leader, that the schema's own draft does not know.
+
+        It is enforced as well, which forbids nothing too little; negated, it would allow too much.
+        """
+        foreign = NEWER if self.document.dialect == DRAFT_7 else OLDER
+        return next((name for name in schema if name in foreign and leader in (name, _COMPANIONS.get(name))), None)
 
     def _spoken(self, schema_id: str, schema: dict[str, Any]) -> list[str]:
         """The keywords of a schema that say something, companions under the name of their leader."""

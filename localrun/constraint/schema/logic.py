@@ -8,6 +8,9 @@ from __future__ import annotations
 from localrun.constraint.schema.expr import EVERYTHING
 from localrun.constraint.schema.keywords import Keyword, Reader, Shapes, Unenforceable, join_all, union
 
+MAX_ONE_OF = 1_000
+"""Alternatives of one `oneOf`: each is compared with every other."""
+
 
 def _parts(keyword: Keyword, *, wanted: bool) -> list[Shapes]:
     return [keyword.literal(keyword.name, i, wanted=wanted) for i in range(len(keyword.value))]
@@ -29,6 +32,11 @@ def _not_any_of(keyword: Keyword) -> Shapes:
     return join_all(_parts(keyword, wanted=False), keyword.pointer)
 
 
+def _refuse_too_many(keyword: Keyword) -> None:
+    if len(keyword.value) > MAX_ONE_OF:
+        raise keyword.refuse(f"more than {MAX_ONE_OF:,} alternatives of 'oneOf' cannot be enforced; 'enum' takes more")
+
+
 def _overlap(keyword: Keyword, parts: list[Shapes]) -> dict[int, set[int]]:
     """For each alternative the others that may describe the same value."""
     found: dict[int, set[int]] = {i: set() for i in range(len(parts))}
@@ -42,6 +50,7 @@ def _overlap(keyword: Keyword, parts: list[Shapes]) -> dict[int, set[int]]:
 
 
 def _one_of(keyword: Keyword) -> Shapes:
+    _refuse_too_many(keyword)
     parts = _parts(keyword, wanted=True)
     overlap = _overlap(keyword, parts)
     found: list[Shapes] = []
@@ -56,6 +65,7 @@ def _one_of(keyword: Keyword) -> Shapes:
 
 
 def _not_one_of(keyword: Keyword) -> Shapes:
+    _refuse_too_many(keyword)
     parts = _parts(keyword, wanted=True)
     none = join_all(_parts(keyword, wanted=False), keyword.pointer)
     two = [join_all([parts[i], parts[j]], keyword.pointer) for i in range(len(parts)) for j in range(i)]

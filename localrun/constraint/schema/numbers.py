@@ -7,6 +7,7 @@ without an exponent, an integer has at most 19 digits, and no number is read as 
 
 from __future__ import annotations
 
+import functools
 import json
 from decimal import Decimal
 from fractions import Fraction
@@ -25,6 +26,7 @@ _FRACTION = r"(?:\.[0-9]{1,16})?"
 _REST = r"[0-9]{0,16}"
 _LONGEST = 17  # digits before the point
 _LARGEST = Decimal(10) ** 17
+_MAX_STEP = 100_000  # llguidance's automaton for multiples has as many states
 _EXACT_LIMIT = Decimal(10) ** 9
 
 
@@ -132,7 +134,9 @@ def _multiples(shape: Num, low: Decimal | None, high: Decimal | None) -> str:
     assert shape.multiple_of is not None
     if shape.whole is False:
         raise NumberTooLarge("multiples that are no integers cannot be enforced")
-    step = Fraction(shape.multiple_of)
+    step = shape.multiple_of
+    if step.numerator > _MAX_STEP:
+        raise NumberTooLarge(f"multiples of more than {_MAX_STEP:,} units of the last digit cannot be enforced")
     if step.denominator != 1 and not shape.whole:  # so that all digits survive in a double
         low, high = (-_EXACT_LIMIT if low is None else low), (_EXACT_LIMIT if high is None else high)
     leaf: dict[str, object] = {"type": "integer" if shape.whole else "number", "multipleOf": _plain(shape.multiple_of)}
@@ -143,7 +147,22 @@ def _multiples(shape: Num, low: Decimal | None, high: Decimal | None) -> str:
         last = Fraction(high) // step * step
         leaf["maximum"] = _plain(last - step if shape.high_open and last == Fraction(high) else last)
     leaf["x-guidance"] = {"whitespace_flexible": False}
-    return f"%json {json.dumps(leaf)}"
+    body = f"%json {json.dumps(leaf)}"
+    if problem := _problem_of(body):
+        raise NumberTooLarge(f"multiples of {_plain(step)} in this range cannot be enforced: {problem}")
+    return body
+
+
+@functools.lru_cache(maxsize=256)
+def _problem_of(body: str) -> str | None:
+    """What llguidance has against a rule with this body, if anything: it counts with few digits."""
+    from llguidance import LLMatcher
+
+    from localrun.constraint.foreign import readable, try_compile
+    from localrun.constraint.vocabulary import byte_tokenizer
+
+    compiled = try_compile(byte_tokenizer(), LLMatcher.grammar_from_lark(f"start: {body}\n"))
+    return readable(compiled.get_error()) if compiled.is_error() else None
 
 
 def _plain(value: Decimal | Fraction) -> int | float:
@@ -151,8 +170,16 @@ def _plain(value: Decimal | Fraction) -> int | float:
     return int(exact) if exact.denominator == 1 else float(exact)
 
 
+def written_number(value: Decimal) -> str:
+    """A number in its shortest common notation, in which every reader finds the number of the schema again.
+
+    Readers take `1e30` for the nearest double and digits for what they say, so each stays what it was.
+    """
+    as_digits = value == value.to_integral_value() and (value.as_tuple().exponent == 0 or abs(value) < 10**21)
+    return str(int(value)) if as_digits else json.dumps(float(value))
+
+
 def _literal(value: Decimal) -> str:
-    """A number as a regular expression that is just it, in its shortest common notation."""
-    whole = value == value.to_integral_value() and abs(value) < 10**21
-    text = str(int(value)) if whole else json.dumps(float(value))
+    """A number as a regular expression that is just it."""
+    text = written_number(value)
     return "".join(rf"\x{{{ord(char):x}}}" for char in text)

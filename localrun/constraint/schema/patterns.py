@@ -66,10 +66,13 @@ def parse_pattern(pattern: str, *, wide: bool = False) -> Node:
         except (re.error, RecursionError, OverflowError) as error:
             raise PatternError(f"is no regular expression for the final validation: {error}") from error
     parser = _Parser(pattern, wide=wide)
-    tree = parser.alternatives(0)
-    if parser.pos < len(pattern):
-        raise PatternError(f"has an unexpected {pattern[parser.pos]!r} at character {parser.pos + 1}")
-    return _search(tree)
+    try:
+        tree = parser.alternatives(0)
+        if parser.pos < len(pattern):
+            raise PatternError(f"has an unexpected {pattern[parser.pos]!r} at character {parser.pos + 1}")
+        return _search(tree)
+    except RecursionError as error:
+        raise PatternError("has too many parts around its anchors") from error
 
 
 class _Parser:
@@ -97,6 +100,8 @@ class _Parser:
 
     def _quantified(self, atom: _Tree) -> _Tree:
         sign = self._peek()
+        if re.compile(r"\{,\d+\}").match(self.text, self.pos):
+            raise PatternError("uses '{,n}', a count for Python and text for ECMA; write '{0,n}'")
         counted = _QUANTIFIER.match(self.text, self.pos) if sign == "{" else None
         if counted is not None:
             self.pos = counted.end()

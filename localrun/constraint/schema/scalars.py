@@ -7,6 +7,7 @@ may have by this keyword alone; the unwanted reader those that violate it.
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from localrun.constraint.schema.expr import Arr, Bool, Layer, Null, Num, Obj, Shape, Str, exact
@@ -53,7 +54,7 @@ def value_shape(keyword: Keyword, value: Any) -> Shape:
         case bool():
             return Bool(value)
         case int() | float():
-            return Num(values=frozenset({exact(value).normalize()}))
+            return Num(values=frozenset({exact(value)}))
         case str():
             return Str(values=frozenset({value}))
         case list():
@@ -122,7 +123,7 @@ def _number(shape: Num) -> Shapes:
 
 
 def _multiple_of(keyword: Keyword) -> Shapes:
-    return _number(Num(multiple_of=exact(keyword.value)))
+    return _number(Num(multiple_of=Fraction(exact(keyword.value))))
 
 
 def _not_multiple_of(keyword: Keyword) -> Shapes:
@@ -162,7 +163,9 @@ def check_pattern(keyword: Keyword, pattern: str) -> str:
     try:
         parse_pattern(pattern)
     except PatternError as error:
-        raise keyword.refuse(f"the pattern {pattern!r} {error}") from error
+        raise keyword.refuse(
+            f"the pattern {pattern if len(pattern) <= 80 else pattern[:77] + '...'!r} {error}"
+        ) from error
     return pattern
 
 

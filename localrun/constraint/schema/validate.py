@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from localrun.constraint.schema.document import DRAFT_7, Document, escape
+from localrun.constraint.schema.document import DRAFT_7, Document, escape, shown
 from localrun.constraint.schema.expr import exact
 from localrun.errors import InvalidOutputError
 
@@ -47,7 +47,7 @@ class FinalCheck:
             raise InvalidOutputError("the output is nested too deep to be validated") from error
         if fault is not None:
             pointer = "".join(f"/{escape(str(part))}" for part in fault.absolute_path)
-            raise InvalidOutputError(f"the output violates the schema at {pointer or '(root)'}: {fault.message[:200]}")
+            raise InvalidOutputError(f"the output violates the schema at {shown(pointer)}: {fault.message[:200]}")
 
     def _first_fault(self, value: Any) -> Any:
         from jsonschema.exceptions import best_match
