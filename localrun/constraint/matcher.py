@@ -14,6 +14,7 @@ import numpy as np
 
 from localrun.constraint.closing import short_completion
 from localrun.constraint.json_state import JsonState
+from localrun.constraint.masking import Masking
 from localrun.constraint.tables import Mask, MaskTables, has, put
 from localrun.errors import ConstraintError, EngineError
 
@@ -55,7 +56,7 @@ class TokenMatcher:
         self._closes = closes
         self._name = name
         self._mask = np.zeros(4 * ((tables.n_tokens + 31) // 32), dtype=np.uint8)
-        self._limits = np.empty((len(tables.text), 8), dtype=np.float32)
+        self._masking = Masking(tables)
         self._states = [JsonState()]  # one for each accepted token, for JSON only
         self._closing = _Closing()
 
@@ -85,9 +86,7 @@ class TokenMatcher:
         mask = self.allowed()
         if not mask.any():
             raise EngineError(f"{self._name}: no token of this model's vocabulary can continue the output")
-        # With "clip" there is no copy on the way to `out`; every byte is a row, so nothing is clipped.
-        np.take(self._tables.limits, mask, axis=0, out=self._limits, mode="clip")
-        np.minimum(logits, self._limits.reshape(-1)[: len(logits)], out=logits)
+        self._masking.apply(logits, mask)
 
     def accept(self, token: int) -> None:
         if token in self._tables.eog and token not in self._named:
