@@ -61,3 +61,22 @@ def test_no_number_is_rounded_over_a_bound_by_its_reader() -> None:
     assert not accepts({"type": "number", "not": {"type": "integer"}}, "50040003783090026.4")
     assert accepts({"type": "number", "exclusiveMaximum": 1}, "0.9999999999")
     assert accepts({"type": "number", "not": {"type": "integer"}}, "-12345.678")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("schema", "least"),
+    [
+        ({"type": "array", "contains": {}, "minContains": 101}, 101),
+        ({"type": "array", "contains": {"type": "integer"}, "minContains": 101}, 101),
+        ({"type": "array", "contains": {"type": "integer"}, "minContains": 3}, 3),
+        ({"not": {"contains": {}, "maxContains": 100}}, 101),
+    ],
+)
+def test_however_many_items_must_match_they_are_counted_in_one_way(schema: dict[str, object], least: int) -> None:
+    def written(n: int) -> str:
+        return json.dumps([*range(n), *(["no"] if schema.get("contains") else [])], separators=(",", ":"))
+
+    assert accepts(schema, written(least))
+    assert accepts(schema, written(2 * least))
+    assert not accepts(schema, written(least - 1))

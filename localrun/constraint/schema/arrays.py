@@ -21,6 +21,7 @@ MAX_COUNT = 100_000
 """The largest `minItems`, `maxItems` and their like."""
 _MAX_STATES = 4_000  # states of counting `contains` beside positions
 _MAX_DISTINCT = 60  # llguidance's parametric rules remember 64 bits
+_MAX_WAYS = 8  # items that match and are counted or not, at will
 
 
 def array_options(writer: ValueWriter, expr: Expr, shape: Arr, depth: int) -> list[Option]:
@@ -118,8 +119,10 @@ class _Counting:
             return [(self.writer.value(item, self.depth + 1), (after, c))]
         if c < self.matches:
             found.append((self.writer.value(item | self.contains.wanted, self.depth + 1), (after, c + 1)))
-        # Without an upper count, an item that matches may as well not be counted: nothing need be negated.
-        other = item if self.contains.high is None else item | self.contains.unwanted
+        # Without an upper count, an item that matches may as well not be counted: nothing need be negated. With many
+        # to count, so many ways to count them would be followed at once that no mask is ever computed.
+        may_skip = self.contains.high is None and self.contains.low <= _MAX_WAYS
+        other = item if may_skip else item | self.contains.unwanted
         found.append((self.writer.value(other, self.depth + 1), (after, c)))
         return found
 

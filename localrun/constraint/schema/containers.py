@@ -64,6 +64,8 @@ def _contains_shape(keyword: Keyword, low: int, high: int | None) -> Arr:
     wanted, unwanted = keyword.expr("contains"), keyword.expr("contains", wanted=False)
     if high == 0:
         return Arr(items=unwanted)
+    if unwanted == keyword.nothing():  # every item counts
+        return Arr(min_items=low, max_items=high)
     return Arr(contains=(Contains(wanted, unwanted, low, high),))
 
 
