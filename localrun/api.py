@@ -6,6 +6,8 @@ closed exactly once, and what it raises is a `LocalrunError`.
 
 from __future__ import annotations
 
+import _thread
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from types import TracebackType
@@ -42,6 +44,9 @@ class Model:
 
     def __init__(self, responder: LocalResponder) -> None:
         self._responder = responder
+        # At the end of the process the system frees it faster.
+        self._dropped = weakref.finalize(self, _close_soon, responder)
+        self._dropped.atexit = False
 
     @property
     def info(self) -> ModelInfo:
@@ -71,7 +76,12 @@ class Model:
         """Yield everything that happens: progress, reasoning, text, warnings, and at last `Done`."""
         with in_keywords():
             request = _request(prompt, system, params)
-        return _told(self._responder.respond(request))
+        return self._told(self._responder.respond(request))
+
+    def _told(self, events: Iterator[Event]) -> Iterator[Event]:
+        """The events, from a model that stays while somebody reads them."""
+        with in_keywords():
+            yield from events
 
     def count_tokens(self, prompt: Prompt, *, system: str | None = None) -> int:
         """How many tokens a prompt has, template included."""
@@ -84,6 +94,7 @@ class Model:
 
     def close(self) -> None:
         """Free the model. Idempotent."""
+        self._dropped.detach()
         self._responder.close()
 
     def __enter__(self) -> Self:
@@ -93,11 +104,6 @@ class Model:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _told(events: Iterator[Event]) -> Iterator[Event]:
-    with in_keywords():
-        yield from events
 
 
 def _request(prompt: Prompt, system: str | None, params: dict[str, Any]) -> Request:
@@ -159,3 +165,9 @@ def _params(kind: type[EngineParams], values: dict[str, Any]) -> EngineParams:
     if unknown:
         raise UsageError(f"load has no parameter {unknown[0]!r}")
     return kind(**values)
+
+
+def _close_soon(responder: LocalResponder) -> None:
+    """Free a model that was dropped without `close`."""
+    # The collector may be at work on the engine's own thread, or inside the locks of `threading`: so a bare thread.
+    _thread.start_new_thread(responder.close, ())

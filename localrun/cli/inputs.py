@@ -16,6 +16,8 @@ from localrun.errors import InputError, UsageError
 
 _PATIENCE_S = 2.0
 """After so long without a byte on stdin, the user is told what is being waited for."""
+_LARGEST = 256 << 20
+"""Bytes of stdin. A program that never ends its output should not take the machine's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,9 @@ def _read_stdin() -> bytes:
         ready, _, _ = select.select([stream], [], [], _PATIENCE_S)
         if not ready:
             print("note: waiting for stdin; end it, or give </dev/null", file=sys.stderr)  # noqa: T201
-        return stream.read()
+        data = stream.read(_LARGEST + 1)
     except OSError as error:
         raise InputError(f"stdin cannot be read: {error.strerror}") from error
+    if len(data) > _LARGEST:
+        raise InputError(f"stdin has more than {_LARGEST >> 20} MB", hint="no model reads so much at once")
+    return data

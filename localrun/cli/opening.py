@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from localrun.cli.fetch_progress import fetch_progress
+from localrun.cli.output import show_warning
 from localrun.cli.signals import signals_later
 from localrun.config import variable
 from localrun.errors import UsageError
@@ -31,8 +32,14 @@ def open_engine(
     file = find_model(name, offline=bool(config.get("offline")), progress=progress)
     with signals_later():
         local = open_model(file, params)
-        stack.callback(local.close, free=False)  # the command's end is the process's
+        stack.callback(_close, local, quiet=bool(config.get("quiet")))
     return local
+
+
+def _close(local: LocalResponder, *, quiet: bool) -> None:
+    local.close(free=False)  # the command's end is the process's
+    for line in local.new_cache_problems():
+        show_warning(line, quiet=quiet)
 
 
 def _open_remote(config: Config, engine: str) -> RemoteResponder:

@@ -120,13 +120,17 @@ class DiskPrefix:
     def problems(self) -> list[str]:
         return self._store.counters.problems
 
+    def new_problems(self) -> list[str]:
+        """What went wrong since this was asked last; never a reason to fail."""
+        return self._store.new_problems()
+
     def _blocks(self, keys: Seq[Key], tokens: Seq[int], sibling: Sibling | None) -> Iterator[Block]:
         """The blocks of `keys` and, if none of them is damaged, the one that goes on like the prompt."""
         missing = len(keys)
         for block in self._store.load(keys, tokens):
             missing -= 1
             yield block
-        if not missing and sibling is not None and sibling.n_common:
+        if sibling is not None and sibling.n_common:
             last = self._store.load_sibling(sibling)
-            if last is not None:
+            if last is not None and not missing:
                 yield last

@@ -103,6 +103,10 @@ class DiskStates:
     def problems(self) -> list[str]:
         return self._store.counters.problems
 
+    def new_problems(self) -> list[str]:
+        """What went wrong since this was asked last; never a reason to fail."""
+        return self._store.new_problems()
+
     def _stops(self, sequence: Sequence) -> list[int]:
         """Positions in the prompt whose state is kept, in order."""
         last, size = sequence.n_prompt - 1, self._store.block_tokens

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from localrun.engine.choosing import Chooser
 from localrun.engine.disk_prefix import DiskPrefix
 from localrun.engine.disk_states import DiskStates
-from localrun.engine.events import Failed, Finished, FinishReason, Progress
+from localrun.engine.events import Failed, Finished, FinishReason, Notice, Progress
 from localrun.engine.guessing import Guessing
 from localrun.engine.likelihood import log_softmax
 from localrun.engine.overflow import shift, too_long, truncate_middle
@@ -218,6 +218,8 @@ class Engine:
             sequence.notify(diverged)
         leased = sequence.n_computed
         self._disk.restore(sequence)
+        for line in self._disk.new_problems():
+            sequence.notify(Notice("cache", line))
         if sequence.n_computed != leased:
             self._slots.record(sequence.slot, sequence.tokens[: sequence.n_computed])
 

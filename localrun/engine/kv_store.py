@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localrun.engine.kv_block import SUFFIX, UnsoundBlockError, packed_header, read_block, stored_tokens
+from localrun.engine.kv_block import SUFFIX, UnsoundBlockError, has_its_size, packed_header, read_block, stored_tokens
 from localrun.engine.kv_folder import evict, folder_size
 from localrun.engine.ports import Block
 from localrun.paths import ensure_private
@@ -87,6 +87,7 @@ class KVStore:
         self._pending: set[str] = set()
         self._writer: threading.Thread | None = None
         self._failed = False
+        self._n_told = 0
 
     # finding and reading ------------------------------------------------------------------------------------------
 
@@ -123,6 +124,9 @@ class KVStore:
             held = array("i", tokens[i * size : (i + 1) * size]).tobytes()
             payload = self._read(key, held)
             if payload is None:
+                # What comes behind it may be damaged as well, and is written again only where it is gone.
+                for later, start in zip(keys[i + 1 :], range((i + 1) * size, len(tokens), size), strict=False):
+                    self._read(later, array("i", tokens[start : start + size]).tobytes())
                 return
             yield payload
 
@@ -197,6 +201,12 @@ class KVStore:
             self._writer = threading.Thread(target=self._write_all, name="localrun-kv-writer", daemon=True)
             self._writer.start()
 
+    def new_problems(self) -> list[str]:
+        """What went wrong since this was asked last, one line for each kind, once."""
+        problems = self.counters.problems[self._n_told :]
+        self._n_told += len(problems)
+        return problems
+
     def close(self) -> None:
         """Wait until everything is written. Idempotent."""
         if self._writer is not None:
@@ -221,7 +231,7 @@ class KVStore:
 
     def _write(self, key: Key, tokens: bytes, payload: Block) -> int:
         path = self._folder / key.file_name
-        if path.exists():
+        if path.exists() and has_its_size(path):
             return 0
         ensure_private(self._root)
         if not self._folder.is_dir():

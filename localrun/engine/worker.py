@@ -39,7 +39,11 @@ class EngineWorker:
         self._failed = False
         self._timers: list[tuple[threading.Timer, Sequence]] = []
         self._thread = threading.Thread(target=self._run, name="localrun-engine", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # Ctrl-C while it began: nobody will have it to close it
+            self.close()
+            raise
 
     @property
     def failed(self) -> bool:
@@ -87,7 +91,7 @@ class EngineWorker:
         self._commands.put(_nothing)
         for timer in timers:
             timer.cancel()
-        if self._thread is not threading.current_thread():
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def _start_timer(self, sequence: Sequence, seconds: float) -> None:

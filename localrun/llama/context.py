@@ -54,6 +54,15 @@ class ContextOptions:
     flash_attention: bool | None = None
 
 
+def least_tail(*, flash: bool | None, kv_type: KVType) -> int:
+    """The least rows of a prompt's last piece that kernels take as they take more.
+
+    Flash attention takes rows in tiles of 64 where there are so many (`GGML_FA_TILE_Q`), but not with a quantized
+    cache; the tiled K-quant kernels begin at 8 (`ggml_tiled_min_batch`).
+    """
+    return 64 if flash is not False and kv_type == "f16" else 8
+
+
 class LlamaContext:
     """A context of a model. Close it before the model."""
 
@@ -79,7 +88,8 @@ class LlamaContext:
         params.n_batch = options.n_batch
         params.n_ubatch = min(options.n_ubatch, options.n_batch)
         params.n_seq_max = options.n_seq_max
-        params.n_outputs_max = min(options.n_batch, options.n_outputs_max)
+        # The engine makes room for a row of each sequence, and asserts that this is not more.
+        params.n_outputs_max = max(options.n_seq_max, min(options.n_batch, options.n_outputs_max))
         params.n_threads, params.n_threads_batch = self._threads
         params.type_k = params.type_v = _KV_TYPES[options.kv_type]
         params.flash_attn_type = _FLASH[options.flash_attention]
@@ -167,10 +177,7 @@ class LlamaContext:
 
     @property
     def n_tail(self) -> int:
-        # Flash attention takes rows in tiles of 64 where there are so many (`GGML_FA_TILE_Q`), but not with a
-        # quantized cache; the tiled K-quant kernels begin at 8 (`ggml_tiled_min_batch`).
-        options = self.options
-        return 64 if options.flash_attention is not False and options.kv_type == "f16" else 8
+        return least_tail(flash=self.options.flash_attention, kv_type=self.options.kv_type)
 
     @property
     def n_seq_max(self) -> int:

@@ -6,13 +6,14 @@ and what the memory took is told to the planner.
 
 from __future__ import annotations
 
+from localrun.engine.pieces import GROUP
 from localrun.errors import DoesNotFitError
 from localrun.gguf import GGUFHeader
 from localrun.hardware.correction import learn
 from localrun.hardware.cpu import physical_cores, usable_cpus
 from localrun.hardware.planner import n_sequences
 from localrun.llama.buffers import buffer_sizes
-from localrun.llama.context import ContextOptions, LlamaContext
+from localrun.llama.context import ContextOptions, LlamaContext, least_tail
 from localrun.local.loading import Loaded
 from localrun.params import EngineParams
 from localrun.responder import Warning_
@@ -48,13 +49,15 @@ def _make_context(loaded: Loaded, header: GGUFHeader, params: EngineParams, n_ct
         # Measured on CPU at depth 512: decoding 112 tokens/s without, 86 with; prefill about equal. Only a context
         # whose attention scores would not fit in memory turns it on.
         flash = loaded.plan.load.flash_attention
+    least = least_tail(flash=flash, kv_type=params.kv_type) + GROUP
+    n_ubatch = max(params.n_ubatch, least) // GROUP * GROUP  # so that prompts can be cut where they should be
     options = ContextOptions(
         n_ctx_seq=n_ctx,
         n_cells=n_cells,
         n_cells_start=start,
         n_seq_max=n_sequences(planner.shape, params.n_parallel),
-        n_batch=params.n_batch,
-        n_ubatch=params.n_ubatch,
+        n_batch=max(params.n_batch, n_ubatch),
+        n_ubatch=n_ubatch,
         threads=params.threads or cores,
         threads_prefill=params.threads or min(usable_cpus(), 2 * cores),
         n_outputs_max=max(32, 16 * params.n_parallel),

@@ -6,6 +6,7 @@ and none gets in.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,10 +23,16 @@ class Gate:
         self._inside: Counter[int] = Counter()
         """How often each thread is inside."""
         self._closed = False
+        self._process = os.getpid()
 
     @contextmanager
     def inside(self, on_entry: Callable[[], object] | None = None) -> Iterator[None]:
-        """Stay inside for a block; `on_entry` runs before anybody can close. Raises `EngineError` when it is closed."""
+        """Stay inside for a block; `on_entry` runs before anybody can close.
+
+        Raises `EngineError` when it is closed, and in a forked process, which has the memory but not the threads.
+        """
+        if os.getpid() != self._process:
+            raise EngineError("the model was loaded before this process was forked", hint="load it in this process")
         thread = threading.get_ident()
         with self._changed:
             if self._closed:
@@ -50,5 +57,7 @@ class Gate:
     def wait_empty(self) -> None:
         """Wait until no other thread is inside. One that is inside itself does not wait for itself."""
         thread = threading.get_ident()
+        if os.getpid() != self._process:
+            return  # whoever was inside is in the other process
         with self._changed:
             self._changed.wait_for(lambda: not self._inside.keys() - {thread})

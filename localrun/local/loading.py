@@ -156,9 +156,13 @@ class Loading:
         self._loaded: Future[Loaded] = Future()
         self._content: Future[str] = Future()
         self._reader = threading.Thread(target=self._load, name="localrun-loader", daemon=True)
-        self._reader.start()
-        if self.params.cache:
-            threading.Thread(target=self._identify, name="localrun-identity", daemon=True).start()
+        try:
+            self._reader.start()
+            if self.params.cache:
+                threading.Thread(target=self._identify, name="localrun-identity", daemon=True).start()
+        except BaseException:  # Ctrl-C while they began: nobody will have it to close it
+            self.close()
+            raise
 
     def wait(self) -> Loaded:
         """The model, when it is there. Raises what loading raised."""
@@ -176,6 +180,8 @@ class Loading:
     def close(self, *, free: bool = True) -> None:
         """Stop loading, and free the model if that is wanted. Idempotent."""
         self.stopping.set()
+        if self._reader.ident is None:
+            return
         self._reader.join()
         if free and self._loaded.exception() is None:
             self._loaded.result().model.close()

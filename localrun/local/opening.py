@@ -45,6 +45,6 @@ def open_model(
         from localrun.local.responder import LocalResponder
 
         return LocalResponder(file, loading=loading)
-    except BaseException:
-        loading.stopping.set()
+    except BaseException:  # Ctrl-C among them
+        loading.close()
         raise

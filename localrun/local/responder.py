@@ -223,6 +223,10 @@ class LocalResponder:
         """What went wrong with the cache on disk, one line each; never a reason to fail."""
         return self._disk.problems if self._disk is not None else []
 
+    def new_cache_problems(self) -> list[str]:
+        """Those of them that no answer has told. Call after `close`, when everything is written."""
+        return self._disk.new_problems() if self._disk is not None else []
+
     def reserve(self) -> None:
         """Wait for the model and take the memory of all sequences now, so that none waits while it grows.
 
@@ -295,21 +299,27 @@ class LocalResponder:
             if self._worker is None:
                 wanted = n_prompt + (max_tokens if max_tokens is not None else _FIRST_ANSWER) + 1
                 n_first = min(self._plan.n_ctx, wanted) * self._params.n_parallel
-                self._context = open_context(
-                    self._loading.wait(), self._header, self._params, self._plan.n_ctx, n_first
-                )
-                self._disk = self._open_disk(self._context)
-                self._engine = Engine(
-                    self._context,
-                    disk=self._disk,
-                    drafter=self._open_drafter(),
-                    n_parallel=self._params.n_parallel,
-                    n_chunk=self._params.n_ubatch,
-                    governor=self._governor,
-                    trained=self._header.n_ctx_train or 0,
-                )
-                self._worker = EngineWorker(self._engine, self._context)
+                loaded = self._loading.wait()
+                self._context = open_context(loaded, self._header, self._params, self._plan.n_ctx, n_first)
+                try:
+                    self._worker = self._open_worker(self._context)
+                except BaseException:  # Ctrl-C among them
+                    self._context.close()
+                    raise
             return self._worker
+
+    def _open_worker(self, context: LlamaContext) -> EngineWorker:
+        self._disk = self._open_disk(context)
+        self._engine = Engine(
+            context,
+            disk=self._disk,
+            drafter=self._open_drafter(),
+            n_parallel=self._params.n_parallel,
+            n_chunk=context.options.n_ubatch,
+            governor=self._governor,
+            trained=self._header.n_ctx_train or 0,
+        )
+        return EngineWorker(self._engine, context)
 
     def _open_drafter(self) -> Drafter | None:
         if self._params.draft is None:

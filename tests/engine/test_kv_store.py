@@ -173,7 +173,10 @@ def test_a_damaged_block_is_ignored_with_one_warning_and_made_again(how: str, tm
     disk.close()
     assert listener.text == answer(DOCUMENT + b"what?", None).text
     assert listener.finished.n_cached_disk == 0
-    assert len(disk.problems) <= 1
+    assert listener.notices == ["cache"] * (how not in {"no payload", "other positions"})
+    # All were made again, but for one with other tokens at the end, which may be a block of another prompt.
+    made_again = answer(DOCUMENT + b"what?", tmp_path).finished.n_cached_disk
+    assert made_again == (48 if how == "other tokens" else 56)
     assert answer(DOCUMENT + b"what?", tmp_path).finished.n_cached_disk > 0
 
 
