@@ -17,7 +17,7 @@ from typing import Any
 
 from localrun.batch.text import fault_in
 from localrun.chat.messages import Message
-from localrun.config import OPTIONS, Config, flag_of
+from localrun.config import OPTIONS, Config, variable
 from localrun.errors import InputError, LocalrunError, UsageError
 from localrun.params import ConstraintSpec, GenerationParams, SamplingParams
 from localrun.responder import Request
@@ -171,7 +171,7 @@ def _check_keys(data: Mapping[str, Any], texts: list[str]) -> None:
     if fixed:
         raise InputError(
             f"{fixed[0]!r} cannot be set for one row: it belongs to the whole batch",
-            hint=f"give {flag_of(fixed[0])} to the command",
+            hint=f"{variable(fixed[0])}, or {fixed[0]} in the configuration, sets it for all rows",
         )
 
 

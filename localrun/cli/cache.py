@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from localrun.cli.output import to_json, write_stderr, write_stdout
+from localrun.errors import OutputWriteError
 
 if TYPE_CHECKING:
     from localrun.engine.kv_folder import StoredModel
@@ -64,12 +65,18 @@ def stats(json_output: JsonOption = False) -> None:
 def clear() -> None:
     """Delete everything that is cached. What it held is computed again when it is needed."""
     from localrun.engine.kv_folder import clear as clear_store
+    from localrun.engine.kv_folder import folder_size
     from localrun.paths import default_paths
 
     root = default_paths().kv_blocks
     with _unreadable(root):
         freed = clear_store(root)
+        left = folder_size(root)
     write_stderr(f"{freed / 1e6:,.1f} MB freed\n")
+    if left:
+        raise OutputWriteError(
+            f"{left / 1e6:,.1f} MB of blocks in {root} could not be deleted", hint="they belong to somebody else"
+        )
 
 
 def _stored(root: Path) -> list[StoredModel]:

@@ -62,17 +62,19 @@ def evict(root: Path, target_bytes: int) -> int:
     for path, info in sorted(blocks, key=lambda block: block[1].st_mtime):
         if total <= target_bytes:
             break
-        with contextlib.suppress(OSError):
-            path.unlink()
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:  # somebody else's: it stays, and counts
+            continue
         total -= info.st_size
     _sweep(root)
     return total
 
 
 def clear(root: Path) -> int:
-    """Delete every block; returns how many bytes they had."""
-    freed = folder_size(root)
-    evict(root, 0)
+    """Delete every block; returns how many bytes that freed. What may not be deleted stays (`folder_size`)."""
+    before = folder_size(root)
+    freed = before - evict(root, 0)
     for folder in root.iterdir() if root.is_dir() else []:
         with contextlib.suppress(OSError):
             (folder / "identity").unlink(missing_ok=True)

@@ -225,6 +225,18 @@ def test_the_budget_is_kept_by_deleting_what_was_used_longest_ago(tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+def test_what_may_not_be_deleted_is_not_told_as_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(DOCUMENT, tmp_path)
+    size = folder_size(tmp_path)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("localrun.engine.kv_folder.Path.unlink", refuse)
+    assert evict(tmp_path, 0) == size
+    assert clear(tmp_path) == 0
+
+
 def test_only_the_owner_can_read_the_cache(tmp_path: Path) -> None:
     root = tmp_path / "kv"
     answer(DOCUMENT, root)
