@@ -152,3 +152,11 @@ def test_bounds_and_steps_of_any_size_hold_together(schema: dict[str, Any], yes:
 )
 def test_what_cannot_be_counted_or_written_is_refused_with_its_pointer(schema: dict[str, Any]) -> None:
     assert "at /properties/a:" in refusal({"properties": {"a": schema}})
+
+
+@pytest.mark.parametrize("more", [{}, {"multipleOf": 1}, {"multipleOf": 7}, {"minimum": 0, "multipleOf": 1e-8}])
+def test_a_whole_number_has_at_most_19_digits(more: dict[str, Any]) -> None:
+    schema = {"type": "integer", **more}
+    assert accepts(schema, "7" * 18)
+    assert accepts(schema, "7000000000000000000")
+    assert not accepts(schema, "7" * 20)
