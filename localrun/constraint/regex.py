@@ -9,6 +9,7 @@ import re
 
 from localrun.constraint.foreign import readable, try_compile
 from localrun.constraint.grammar import Grammar, TextAcceptor
+from localrun.constraint.repetitions import MAX_WRITTEN_OUT, written_out
 from localrun.constraint.source_text import SourceText
 from localrun.constraint.vocabulary import byte_tokenizer
 from localrun.errors import ConstraintError, InvalidOutputError
@@ -29,6 +30,10 @@ def compile_regex(pattern: str, name: str) -> Grammar:
     if len(pattern) > MAX_LENGTH:
         raise ConstraintError(f"{source.name}: {len(pattern):,} characters are more than {MAX_LENGTH:,}")
     _refuse_what_is_not_regular(source)
+    size, offset = written_out(pattern)
+    if size > MAX_WRITTEN_OUT:
+        problem = f"with its repetitions written out the expression has more than {MAX_WRITTEN_OUT:,} characters"
+        raise source.error(offset, problem, "repeat without a count, or less often")
     grammar = LLMatcher.grammar_from_regex(_without_outer_anchors(pattern))
     compiled = try_compile(byte_tokenizer(), grammar)
     if compiled.is_error():

@@ -62,7 +62,7 @@ def test_keywords_at_random_are_enforced_or_refused_and_outputs_are_valid() -> N
         ({"$id": "http://x.org/a", "$ref": "//["}, "at /$ref: '//[' is no URI"),
         ({"$id": "http://x.org/a", "properties": {"a": {"$id": "//["}}}, "at /properties/a/$id: '//[' is no URI"),
         ({"$ref": "#/allOf/²", "allOf": [True]}, "at /$ref"),
-        ({"multipleOf": 1e10}, "s.json: at"),
+        ({"multipleOf": 1e10 + 1}, "s.json: at"),
         ({"type": "integer", "multipleOf": 4294967295}, "multiples"),
         ({"properties": {"a\nb": {"type": "c"}}}, r"at /properties/a\nb/type"),
         ({"allOf": [{"pattern": f"a{i}"} for i in range(40)]}, "more than 8 patterns"),
@@ -87,9 +87,42 @@ def test_a_pattern_that_the_final_check_cannot_read_is_refused_in_lenient_mode_t
 def test_zero_has_no_sign_and_large_constants_keep_every_digit() -> None:
     for bound in ("minimum", "maximum"):
         assert accepts({"type": "integer", bound: -0.0}, "0")
-    for value in (10**30, 123456789012345678901234567890, 1e30, -1.5e-9):
+    for value in (10**30, 123456789012345678901234567890, 1e30, -1.5e-9, 1.2345678901234567e19, 1e20):
         assert_walks_are_valid({"const": value})
     assert accepts({"const": 10**30}, "1" + "0" * 30)
+
+
+@pytest.mark.parametrize("zero", ["0", "-0", "0.0", "-0.0", "-0e5", "0E-9", "1e-400", "-1e-400"])
+def test_zero_is_one_number_however_it_is_written(zero: str) -> None:
+    for form in ('{"not":{"enum":[ZERO]}}', '{"not":{"const":ZERO}}', '{"not":{"enum":[1,ZERO]}}'):
+        number = '{"type":"number","allOf":[' + form.replace("ZERO", zero) + "]}"
+        assert not accepts(number, "0")
+        assert accepts(number, "-0.5")
+        assert accepts(number, "2")
+    assert not accepts('{"not":{"const":[ZERO]}}'.replace("ZERO", zero), "[0]")
+    for form in (
+        '{"if":{"const":ZERO},"then":{"const":0},"else":{"const":1}}',
+        '{"oneOf":[{"enum":[ZERO]},{"const":1}]}',
+        '{"enum":[1,ZERO]}',
+        '{"type":"integer","minimum":ZERO,"maximum":1}',
+    ):
+        verdicts = [accepts(form.replace("ZERO", zero), text) for text in ("0", "1", "2", "-1")]
+        assert verdicts == [True, True, False, False], form
+
+
+@pytest.mark.parametrize("number", ["1e0", "1.0", "100e-2", "10E-1"])
+def test_a_number_is_its_value_however_it_is_written(number: str) -> None:
+    for schema, text, holds in (
+        ('{"const":ONE}', "1", True),
+        ('{"type":"number","not":{"enum":[ONE]}}', "1", False),
+        ('{"type":"array","minItems":ONE,"maxItems":ONE,"items":{"type":"null"}}', "[null]", True),
+    ):
+        assert accepts(schema.replace("ONE", number), text) == holds, schema
+
+
+def test_a_number_beyond_what_is_computed_with_is_refused_with_its_place() -> None:
+    assert "at /not/enum/0: 1E400 is beyond" in refusal('{"not":{"enum":[1E400]}}')
+    assert "at /minimum: -1e400 is beyond" in refusal('{"minimum":-1e400}')
 
 
 def test_a_count_of_distinct_items_above_their_number_is_no_bound() -> None:

@@ -288,14 +288,15 @@ def test_a_string_that_goes_on_forever_is_ended() -> None:
 
 
 def test_a_number_that_goes_on_forever_is_ended() -> None:
-    matcher = schema({"type": "array", "items": {"type": "integer", "multipleOf": 1, "minimum": 0}}).matcher()
+    matcher = schema({"type": "array", "items": {"type": "number"}}).matcher()
     matcher.accept(ord("["))
-    for _ in range(MAX_NUMBER_BYTES):
-        matcher.accept(ord("1"))
+    digits = f"{'1' * (MAX_NUMBER_BYTES - 6)}.{'1' * 5}".encode()
+    for digit in digits:
+        matcher.accept(digit)
     assert not tokens_allowed(matcher) & set(b"0123456789")
-    alone = schema({"type": "integer", "multipleOf": 1}).matcher()
-    for _ in range(MAX_NUMBER_BYTES):
-        alone.accept(ord("1"))
+    alone = schema({"type": "number"}).matcher()
+    for digit in digits:
+        alone.accept(digit)
     assert tokens_allowed(alone) == {300, 301}
 
 

@@ -39,6 +39,9 @@ def error_of(kind: str, source: str | tuple[str, ...]) -> LocalrunError:
         ("é🙂?", ["é", "é🙂"], ["🙂"]),
         (r"\(\?=", ["(?="], []),
         ("a{0,100000}", ["", "aaaa"], ["b"]),
+        (r"\x{100000}?\{1000000}[{1000000}]?", ["{1000000}", "{1000000}0"], ["1000000"]),
+        ("(?:a{100}){1000,}|b", ["b"], ["a"]),
+        ("((?i)x|[y[z]]{2}){3}", ["XXx", "xyzx"], ["yyy"]),
     ],
 )
 def test_an_expression_matches_the_whole_output(pattern: str, yes: list[str], no: list[str]) -> None:
@@ -59,6 +62,12 @@ def test_an_expression_matches_the_whole_output(pattern: str, yes: list[str], no
         ("[a&&b]", "no text matches"),
         ("(" * 5000, "no regular expression"),
         ("a" * 30_000, "30,000 characters"),
+        ("a{1000000}", "1:2: with its repetitions written out"),
+        ("(a{1000}){1000}", "1:10: with its repetitions written out"),
+        (r"(?:[]a]{10}\x{41}[^]{]{990}){1,900}", "repetitions written out"),
+        ("(?P<n>x{2}{3}{100}){1000}", "repetitions written out"),
+        ("a{99999999999999999999}", "repetitions written out"),
+        ("(" + "a{9000}" * 30 + ")?", "repetitions written out"),
     ],
 )
 def test_what_is_no_regular_expression_is_refused(pattern: str, problem: str) -> None:

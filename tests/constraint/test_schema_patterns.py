@@ -45,6 +45,13 @@ def test_a_pattern_that_no_grammar_can_express_is_refused_with_its_place(pattern
     assert "/properties/a/pattern" in refusal({"properties": {"a": {"pattern": pattern}}})
 
 
+@pytest.mark.parametrize("pattern", ["^(a{1000}){1000}$", "(?:[ab]{10}|c){50000}", "^((a{100}){50}b){60,}$"])
+def test_a_pattern_whose_repetitions_grow_too_long_is_refused_with_its_place(pattern: str) -> None:
+    for schema in ({"pattern": pattern}, {"type": "string", "not": {"pattern": pattern}}):
+        assert "200,000 characters" in refusal({"items": schema})
+        assert "at /items/" in refusal({"items": schema})
+
+
 def test_patterns_lengths_formats_and_constants_hold_together() -> None:
     schema = {
         "allOf": [{"pattern": "a"}, {"pattern": "b$"}, {"minLength": 3, "maxLength": 4}, {"not": {"const": "aab"}}]

@@ -11,9 +11,11 @@ import json
 from typing import TYPE_CHECKING
 
 from localrun.constraint.grammar import Grammar, TextAcceptor
-from localrun.constraint.schema.document import Document, load, shown
+from localrun.constraint.schema.document import Document
 from localrun.constraint.schema.keywords import Expander, Unenforceable
+from localrun.constraint.schema.places import shown
 from localrun.constraint.schema.preflight import look_through
+from localrun.constraint.schema.reading import deepest_place, load
 from localrun.constraint.schema.strings import is_empty
 from localrun.constraint.schema.validate import FinalCheck
 from localrun.constraint.schema.values import ValueWriter
@@ -35,6 +37,7 @@ def compile_schema(
     """
     from llguidance import LLMatcher
 
+    expander: Expander | None = None
     try:
         document = load(text, name or "schema")
         expander = Expander(document, lenient=lenient, string_is_empty=is_empty)
@@ -42,8 +45,9 @@ def compile_schema(
         look_through(document)
         lark = LLMatcher.grammar_from_lark(_followed(rules, followers)[0])
     except RecursionError as error:
+        place = shown((expander and expander.too_deep) or deepest_place(text)[1])
         raise ConstraintError(
-            f"{name or 'schema'}: the schema is nested too deep, or combines too many others"
+            f"{name or 'schema'}: at {place}: the schema is nested too deep, or combines too many others"
         ) from error
     notes = tuple(f"at {shown(pointer)}: {note}" for pointer, note in expander.notes.items())
     acceptor, check = TextAcceptor(lark, document.name), FinalCheck(document)

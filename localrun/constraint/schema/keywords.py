@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from localrun.constraint.schema.document import DRAFT_7, NEWER, OLDER, Document, Schema, escape
+from localrun.constraint.schema.dialects import DRAFT_7, NEWER, OLDER
+from localrun.constraint.schema.document import Document
 from localrun.constraint.schema.expr import ANY, EVERYTHING, Arr, Expr, Obj, Shape, Str, join
+from localrun.constraint.schema.places import Schema, escape
 
 MAX_SHAPES = 500
 """Alternatives of one value. Schemas that need more are refused."""
@@ -140,6 +142,7 @@ class Expander:
         self.document = document
         self.lenient = lenient
         self.notes: dict[str, str] = {}  # pointer: what is only checked at the end, or ignored
+        self.too_deep = ""  # the schema in which expanding recursed too deep
         self.nothing: Expr = frozenset({(document.make(False, ""), True)})
         self.readers: dict[str, tuple[Reader, Reader]] = {**SCALAR_READERS, **CONTAINER_READERS, **LOGIC_READERS}
         self._string_is_empty = string_is_empty
@@ -164,6 +167,9 @@ class Expander:
             self._expanding.append(key)
             try:
                 self._known[key] = self._expand(schema_id, wanted)
+            except RecursionError:
+                self.too_deep = self.too_deep or schema_id
+                raise
             finally:
                 self._expanding.pop()
         return self._known[key]

@@ -1,8 +1,8 @@
-"""Numbers as JSON writes them: from a shape to a terminal, or to a leaf for multiples.
+"""Numbers as JSON writes them: from a shape to a terminal, or a leaf.
 
 Knows decimal notation. Ranges are written as regular expressions of our own, compared digit by digit, since
-llguidance's (1.9) takes 0 for a number in (0, 0.5]; multiples are left to it. Invariant: a number in a range is written
-without an exponent, an integer has at most 19 digits, and no number is read as infinite.
+llguidance's (1.9) takes 0 for a number in (0, 0.5]; multiples are in `multiples`. Invariant: a number in a range is
+written without an exponent, an integer has at most 19 digits, and no number is read as infinite.
 """
 
 from __future__ import annotations
@@ -10,28 +10,24 @@ from __future__ import annotations
 import functools
 import json
 from decimal import Decimal
-from fractions import Fraction
 
+from localrun.constraint.schema import multiples
 from localrun.constraint.schema.expr import Num
 from localrun.constraint.schema.grammar import RuleSet
+from localrun.constraint.schema.multiples import NumberTooLarge
 
 _INTEGER = r"/-?(?:0|[1-9][0-9]{0,18})/"
 _NUMBER = r"/-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,16})?(?:[eE][\-+]?[0-9]{1,2})?/"
 _SHORT = r"/-?(?:0|[1-9][0-9]{0,16})(?:\.[0-9]{1,16})?/"  # below 10^17, whatever it is
+_WRITTEN = r"/-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,16})?/"
 _WHOLE_ONLY = r"/-?[0-9]+/"
 # At most 15 digits: readers turn longer fractions into the nearest double, which may be a bound or an integer.
-_EXACT = r"/-?(?:[0-9]{1,5}(?:\.[0-9]{1,10})?|[0-9]{6,10}(?:\.[0-9]{1,5})?|[0-9]{11,18})/"
+_EXACT = r"/-?(?:[0-9]{1,5}(?:\.[0-9]{1,10})?|[0-9]{6,10}(?:\.[0-9]{1,5})?|[0-9]{11,19})/"
 _FRACTION_ONLY = r"/-?(?:[0-9]{1,5}\.[0-9]{0,9}[1-9]|[0-9]{6,10}\.[0-9]{0,4}[1-9]|[0-9]{11,13}\.[0-9]?[1-9])/"
 _FRACTION = r"(?:\.[0-9]{1,16})?"
 _REST = r"[0-9]{0,16}"
-_LONGEST = 17  # digits before the point
-_LARGEST = Decimal(10) ** 17
-_MAX_STEP = 100_000  # llguidance's automaton for multiples has as many states
-_EXACT_LIMIT = Decimal(10) ** 9
-
-
-class NumberTooLarge(Exception):
-    """A bound that cannot be enforced."""
+_LONGEST = 19  # digits before the point
+_LARGEST = Decimal(10) ** _LONGEST
 
 
 def symbol(shape: Num, rules: RuleSet) -> str:
@@ -39,17 +35,29 @@ def symbol(shape: Num, rules: RuleSet) -> str:
     if shape.values is not None:
         return rules.terminal("/" + "|".join(sorted(map(_literal, shape.values))) + "/")
     low, high = _useful(shape.low, low=True), _useful(shape.high, low=False)
+    endings = None
     if shape.multiple_of is not None:
-        return rules.leaf(_multiples(shape, low, high))
+        if shape.whole is False:
+            raise NumberTooLarge("multiples that are no integers cannot be enforced")
+        step = multiples.of_step(shape)
+        endings = multiples.by_endings(step)
+        if endings is None:
+            return rules.leaf(multiples.counted(step, shape))
+    bounded = shape.low is not None or shape.high is not None
     if low is not None or high is not None:
         definition = _range(low, shape.low_open, high, shape.high_open)
+    elif endings is not None:
+        definition = _WRITTEN
     else:
-        bounded = shape.low is not None or shape.high is not None
         definition = _INTEGER if shape.whole else _SHORT if bounded or shape.whole is False else _NUMBER
     if shape.whole is not None:
         definition = f"({definition}) & {_WHOLE_ONLY if shape.whole else _FRACTION_ONLY}"
-    elif low is not None or high is not None:
+    elif low is not None or high is not None or endings is not None:
         definition = f"({definition}) & {_EXACT}"
+    if endings is not None:
+        definition = f"{definition} & {endings}"
+    if bounded and _is_dead(definition):
+        raise NumberTooLarge("no number in this range can be written in digits that every reader keeps")
     return rules.terminal(definition)
 
 
@@ -59,7 +67,7 @@ def _useful(bound: Decimal | None, *, low: bool) -> Decimal | None:
         return bound
     if (bound < 0) == low:
         return None
-    raise NumberTooLarge(f"the bound {bound:g} is beyond 10^17")
+    raise NumberTooLarge(f"the bound {bound:g} is beyond 10^{_LONGEST}")
 
 
 def _range(low: Decimal | None, low_open: bool, high: Decimal | None, high_open: bool) -> str:
@@ -95,7 +103,7 @@ def _at_least(bound: Decimal, is_open: bool) -> str:
     """Numbers from `bound` (not below 0) on, or above it, as a regular expression over their digits."""
     whole, fraction = _digits(bound)
     n = len(whole)
-    options = [f"[1-9][0-9]{{{n},{_LONGEST}}}{_FRACTION}"]
+    options = [f"[1-9][0-9]{{{n},{_LONGEST - 1}}}{_FRACTION}"] if n < _LONGEST else []
     for i, digit in enumerate(whole):
         if digit < "9":
             options.append(f"{whole[:i]}[{int(digit) + 1}-9][0-9]{{{n - 1 - i}}}{_FRACTION}")
@@ -129,45 +137,16 @@ def _at_most(bound: Decimal, is_open: bool) -> str:
     return "|".join(options) or r"[^\x{0}-\x{10ffff}]"
 
 
-def _multiples(shape: Num, low: Decimal | None, high: Decimal | None) -> str:
-    """llguidance's own number grammar, with bounds moved to the nearest multiple so that they are never open."""
-    assert shape.multiple_of is not None
-    if shape.whole is False:
-        raise NumberTooLarge("multiples that are no integers cannot be enforced")
-    step = shape.multiple_of
-    if step.numerator > _MAX_STEP:
-        raise NumberTooLarge(f"multiples of more than {_MAX_STEP:,} units of the last digit cannot be enforced")
-    if step.denominator != 1 and not shape.whole:  # so that all digits survive in a double
-        low, high = (-_EXACT_LIMIT if low is None else low), (_EXACT_LIMIT if high is None else high)
-    leaf: dict[str, object] = {"type": "integer" if shape.whole else "number", "multipleOf": _plain(shape.multiple_of)}
-    if low is not None:
-        first = -(-Fraction(low) // step) * step
-        leaf["minimum"] = _plain(first + step if shape.low_open and first == Fraction(low) else first)
-    if high is not None:
-        last = Fraction(high) // step * step
-        leaf["maximum"] = _plain(last - step if shape.high_open and last == Fraction(high) else last)
-    leaf["x-guidance"] = {"whitespace_flexible": False}
-    body = f"%json {json.dumps(leaf)}"
-    if problem := _problem_of(body):
-        raise NumberTooLarge(f"multiples of {_plain(step)} in this range cannot be enforced: {problem}")
-    return body
-
-
-@functools.lru_cache(maxsize=256)
-def _problem_of(body: str) -> str | None:
-    """What llguidance has against a rule with this body, if anything: it counts with few digits."""
+@functools.lru_cache(maxsize=1024)
+def _is_dead(definition: str) -> bool:
+    """Whether no text is a terminal with this definition."""
     from llguidance import LLMatcher
 
-    from localrun.constraint.foreign import readable, try_compile
+    from localrun.constraint.foreign import try_compile
     from localrun.constraint.vocabulary import byte_tokenizer
 
-    compiled = try_compile(byte_tokenizer(), LLMatcher.grammar_from_lark(f"start: {body}\n"))
-    return readable(compiled.get_error()) if compiled.is_error() else None
-
-
-def _plain(value: Decimal | Fraction) -> int | float:
-    exact = Fraction(value)
-    return int(exact) if exact.denominator == 1 else float(exact)
+    compiled = try_compile(byte_tokenizer(), LLMatcher.grammar_from_lark(f"start: T\nT: {definition}\n"))
+    return compiled.is_error() or not any(compiled.compute_bitmask()[:32])
 
 
 def written_number(value: Decimal) -> str:
@@ -175,7 +154,9 @@ def written_number(value: Decimal) -> str:
 
     Readers take `1e30` for the nearest double and digits for what they say, so each stays what it was.
     """
-    as_digits = value == value.to_integral_value() and (value.as_tuple().exponent == 0 or abs(value) < 10**21)
+    as_digits = value.as_tuple().exponent == 0 or (
+        value == value.to_integral_value() and abs(value) < 10**21 and Decimal(float(value)) == value
+    )
     return str(int(value)) if as_digits else json.dumps(float(value))
 
 

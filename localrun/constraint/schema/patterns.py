@@ -25,6 +25,7 @@ from localrun.constraint.gbnf.syntax import (
     char_set,
     complement,
 )
+from localrun.constraint.repetitions import MAX_WRITTEN_OUT
 
 _MAX_DEPTH = 50
 _MAX_REPEAT = 100_000
@@ -70,6 +71,8 @@ def parse_pattern(pattern: str, *, wide: bool = False) -> Node:
         tree = parser.alternatives(0)
         if parser.pos < len(pattern):
             raise PatternError(f"has an unexpected {pattern[parser.pos]!r} at character {parser.pos + 1}")
+        if _written_out(tree) > MAX_WRITTEN_OUT:
+            raise PatternError(f"has more than {MAX_WRITTEN_OUT:,} characters with its repetitions written out")
         return _search(tree)
     except RecursionError as error:
         raise PatternError("has too many parts around its anchors") from error
@@ -256,6 +259,17 @@ def _search(tree: _Tree) -> Node:
             parts += [] if at_end else [anything]
             options.append(Seq(tuple(parts)))
     return options[0] if len(options) == 1 else Alt(tuple(options))
+
+
+def _written_out(tree: _Tree) -> int:
+    """Characters and classes of a tree whose counted repetitions are written out."""
+    match tree:
+        case Seq(parts) | Alt(parts):
+            return sum(map(_written_out, parts))
+        case Repeat(item, low, high):
+            return _written_out(item) * max(low, high or 0, 1)
+        case _:
+            return 1
 
 
 def _has_anchor(tree: _Tree) -> bool:

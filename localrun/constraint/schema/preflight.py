@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from localrun.constraint.schema.document import DRAFT_7, META_SCHEMAS, Document, escape, subschemas
+from localrun.constraint.schema.dialects import DRAFT_7, META_SCHEMAS
+from localrun.constraint.schema.document import Document
+from localrun.constraint.schema.places import escape, subschemas
 
 MAX_CHECKS = 100_000
 """Schemas that the final check may have to look at for one value."""

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from localrun.constraint.schema.document import DRAFT_7, Document, escape, shown
+from localrun.constraint.schema.dialects import DRAFT_7
+from localrun.constraint.schema.document import Document
 from localrun.constraint.schema.expr import exact
+from localrun.constraint.schema.places import escape, shown
 from localrun.errors import InvalidOutputError
 
 _MAX_DIGITS = 4000  # Python reads whole numbers of at most 4,300 digits

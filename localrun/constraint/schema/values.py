@@ -14,6 +14,7 @@ from localrun.constraint.schema.arrays import array_options
 from localrun.constraint.schema.expr import Arr, Bool, Expr, Null, Num, Obj, Shape, Str, pointer_of
 from localrun.constraint.schema.grammar import Option, Part, RuleSet
 from localrun.constraint.schema.keywords import Expander, Unenforceable
+from localrun.constraint.schema.multiples import NumberTooLarge
 from localrun.constraint.schema.objects import object_options
 
 MAX_RULES = 50_000
@@ -86,7 +87,7 @@ class ValueWriter:
             case Num():
                 try:
                     return [(Part(numbers.symbol(shape, self.rules)),)]
-                except numbers.NumberTooLarge as error:
+                except NumberTooLarge as error:
                     raise Unenforceable(pointer_of(expr), str(error)) from error
             case Str():
                 definition = None if strings.is_empty(shape) else strings.terminal(shape)
