@@ -15,13 +15,16 @@ from typing import Any, Self
 
 from localrun.chat.messages import Message
 from localrun.errors import UsageError
-from localrun.keywords import in_keywords
+from localrun.keywords import as_keywords, in_keywords
 from localrun.local import LocalResponder, open_responder
 from localrun.params import ConstraintSpec, EngineParams, GenerationParams, OverflowPolicy, SamplingParams
 from localrun.responder import Done, Event, ModelInfo, Request, Result, TextPiece
 
 _SAMPLING = {field.name for field in fields(SamplingParams)}
+_CONSTRAINTS = ("schema", "grammar", "regex", "choice", "constraint")
 _GENERATION = {field.name for field in fields(GenerationParams)} - {"sampling", "constraint"}
+
+_PROMPTS = "a prompt is a text, bytes, a Message, or a list of Messages"
 
 Prompt = str | bytes | Message | Sequence[Message]
 """A question, raw bytes (no template), or a conversation."""
@@ -114,9 +117,11 @@ def _request(prompt: Prompt, system: str | None, params: dict[str, Any]) -> Requ
         return Request(generation, raw=prompt)
     if isinstance(prompt, str):
         prompt = Message("user", prompt)
-    messages = (prompt,) if isinstance(prompt, Message) else tuple(prompt)
+    if not isinstance(prompt, Message | Sequence):
+        raise UsageError(f"the prompt is a {type(prompt).__name__}; {_PROMPTS}")
+    messages: tuple[Any, ...] = (prompt,) if isinstance(prompt, Message) else tuple(prompt)
     if not messages or not all(isinstance(message, Message) for message in messages):
-        raise UsageError("a prompt is a text, bytes, a Message, or a list of Messages")
+        raise UsageError(_PROMPTS)
     if system is not None:
         messages = (Message("system", system), *messages)
     return Request(generation, messages=messages)
@@ -131,15 +136,16 @@ def _generation(params: dict[str, Any]) -> GenerationParams:
         params["on_overflow"] = OverflowPolicy(params["on_overflow"])
     unknown = sorted(set(params) - _GENERATION)
     if unknown:
-        raise UsageError(f"generate has no parameter {unknown[0]!r}")
+        known = {*_GENERATION, *_SAMPLING, *_CONSTRAINTS, "system"}
+        raise UsageError(f"generate has no parameter {unknown[0]!r}", hint=_near(unknown[0], known))
     return replace(GenerationParams(**params), sampling=sampling, constraint=constraint)
 
 
 def _constraint(params: dict[str, Any]) -> ConstraintSpec | None:
-    given = [name for name in ("schema", "grammar", "regex", "choice", "constraint") if params.get(name) is not None]
+    given = [name for name in _CONSTRAINTS if params.get(name) is not None]
     if len(given) > 1:
         raise UsageError(f"{given[0]} and {given[1]} exclude each other")
-    values = {name: params.pop(name, None) for name in ("schema", "grammar", "regex", "choice", "constraint")}
+    values = {name: params.pop(name, None) for name in _CONSTRAINTS}
     if not given:
         return None
     value = values[given[0]]
@@ -161,10 +167,20 @@ def _wrong(value: object) -> ConstraintSpec:
 
 
 def _params(kind: type[EngineParams], values: dict[str, Any]) -> EngineParams:
-    unknown = sorted(set(values) - {field.name for field in fields(kind)})
+    known = {field.name for field in fields(kind)}
+    unknown = sorted(set(values) - known)
     if unknown:
-        raise UsageError(f"load has no parameter {unknown[0]!r}")
+        raise UsageError(f"load has no parameter {unknown[0]!r}", hint=_near(unknown[0], {*known, "offline"}))
     return kind(**values)
+
+
+def _near(name: str, known: set[str]) -> str | None:
+    """The parameter that was meant, if one is called like this or like its flag."""
+    import difflib
+
+    keyword = as_keywords("--" + name.replace("_", "-"))
+    near = [keyword] if keyword in known else difflib.get_close_matches(name, sorted(known), n=1)
+    return f"did you mean {near[0]}?" if near else None
 
 
 def _close_soon(responder: LocalResponder) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from localrun.catalog.storage import human_size
 from localrun.cli.output import to_json, write_stderr, write_stdout
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def ls(json_output: JsonOption = False) -> None:
         write_stdout(f"{'SIZE':>13}  {'BLOCKS':>13}  {'LAST USED':16}  MODEL · WHAT ITS CACHE DEPENDS ON\n")
     for model in models:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(model.last_used))
-        write_stdout(f"{model.n_bytes / 1e6:10,.1f} MB  {model.n_blocks:6,} blocks  {used}  {model.identity}\n")
+        write_stdout(f"{human_size(model.n_bytes):>13}  {model.n_blocks:6,} blocks  {used}  {model.identity}\n")
     if not models:
         write_stderr("the cache is empty\n")
 
@@ -57,7 +58,7 @@ def stats(json_output: JsonOption = False) -> None:
         return
     write_stdout(
         f"folder   {root}\nmodels   {len(models):,}\nblocks   {n_blocks:,}\n"
-        f"size     {n_bytes / 1e6:,.1f} MB of at most {budget / 1e6:,.0f} MB\n"
+        f"size     {human_size(n_bytes)} of at most {human_size(budget)}\n"
     )
 
 
@@ -69,7 +70,7 @@ def clear() -> None:
     root = default_paths().kv_blocks
     with _unreadable(root):
         freed = clear_store(root)
-    write_stderr(f"{freed / 1e6:,.1f} MB freed\n")
+    write_stderr(f"{human_size(freed)} freed\n")
 
 
 def _stored(root: Path) -> list[StoredModel]:

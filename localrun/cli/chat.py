@@ -175,10 +175,14 @@ def opener(config: Config, *, shows_progress: bool = False) -> OpenResponder:
             asked = chosen.value if chosen.origin in ("flag", variable("model")) else None
             return open_remote(remote, name or asked, config)
         from localrun.cli.fetch_progress import fetch_progress
+        from localrun.cli.opening import naming_origin
         from localrun.local import open_responder
 
         progress = fetch_progress(quiet=bool(config.get("quiet"))) if shows_progress else None
-        responder = open_responder(name, config.engine(name), offline=bool(config.get("offline")), progress=progress)
+        with naming_origin(config, name):
+            responder = open_responder(
+                name, config.engine(name), offline=bool(config.get("offline")), progress=progress
+            )
         try:
             responder.wait_loaded()
         except BaseException:
