@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +38,9 @@ def ls(json_output: JsonOption = False) -> None:
         write_stdout(f"{'SIZE':>13}  {'BLOCKS':>13}  {'LAST USED':16}  MODEL · WHAT ITS CACHE DEPENDS ON\n")
     for model in models:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(model.last_used))
-        write_stdout(f"{human_size(model.n_bytes):>13}  {model.n_blocks:6,} blocks  {used}  {model.identity}\n")
+        write_stdout(
+            f"{human_size(model.n_bytes):>13}  {model.n_blocks:6,} blocks  {used}  {_in_words(model.identity)}\n"
+        )
     if not models:
         write_stderr("the cache is empty\n")
 
@@ -71,6 +74,11 @@ def clear() -> None:
     with _unreadable(root):
         freed = clear_store(root)
     write_stderr(f"{human_size(freed)} freed\n")
+
+
+def _in_words(identity: str) -> str:
+    """What a cache depends on, as a person reads it: `flash attention off`."""
+    return re.sub(r"\b(True|False)\b", lambda found: "on" if found[0] == "True" else "off", identity)
 
 
 def _stored(root: Path) -> list[StoredModel]:
