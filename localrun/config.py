@@ -403,7 +403,7 @@ def _parsed(parse: Parser, value: object, where: str) -> Any:
     except (ValueError, TypeError, OverflowError) as error:
         reason = str(error)
         if "could not convert" in reason or "invalid literal" in reason:
-            reason = "it must be a number"
+            reason = "it must be a whole number" if "int()" in reason else "it must be a number"
         raise UsageError(f"{where} is {value!r}: {reason}") from error
 
 

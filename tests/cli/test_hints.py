@@ -44,6 +44,8 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["generate", "--batch", "rows.jsonl", "-x"], "error: --batch excludes -x"),
         (["generate", "--batch", "rows.jsonl", "--events"], "error: --batch excludes --events"),
         (["generate", "--batch", "rows.jsonl", "--show-prompt"], "error: --batch excludes --show-prompt"),
+        (["rm", "smollm2:360m", "--yes"], "smollm2:360m is not on this machine\nhint: `localrun list` shows what is"),
+        (["generate", "x", "--top-k", "1.5"], "--top-k is '1.5': it must be a whole number"),
         (["generate", "x", "--seed", "-1"], "seed is -1, outside [0, 4294967294]"),
     ],
     ids=" ".join,
