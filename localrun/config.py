@@ -10,7 +10,8 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,10 @@ class Config:
 
     def sampling(self, model: str | None = None) -> SamplingParams:
         """`SamplingParams` of the settings in force. Raises `UsageError` for a value out of range."""
+        with self._naming_settings(model):
+            return self._sampling(model)
+
+    def _sampling(self, model: str | None) -> SamplingParams:
         values: dict[str, Any] = {}
         for field in fields(SamplingParams):
             if field.name in OPTIONS and field.name != "mirostat":
@@ -305,10 +310,15 @@ class Config:
         }
         if values["max_tokens"] == -1:
             values["max_tokens"] = None  # llama.cpp's way to say "until the end"
-        return GenerationParams(**_given(values))
+        with self._naming_settings(model):
+            return GenerationParams(**_given(values))
 
     def engine(self, model: str | None = None) -> EngineParams:
         """`EngineParams` of the settings in force."""
+        with self._naming_settings(model):
+            return self._engine_params(model)
+
+    def _engine_params(self, model: str | None) -> EngineParams:
         return EngineParams(
             **_given(
                 {
@@ -327,6 +337,20 @@ class Config:
                 }
             )
         )
+
+    @contextmanager
+    def _naming_settings(self, model: str | None) -> Iterator[None]:
+        """Errors that begin with the name of a setting say where its value stands, if that is not the command line."""
+        try:
+            yield
+        except UsageError as error:
+            said, _, _ = error.message.partition(" is ")
+            name = said.replace("-", "_").replace(" ", "_")
+            origin = self.setting(name, model).origin if name in OPTIONS else "default"
+            if origin not in ("flag", "default"):
+                error.message = f"{origin}: {error.message}"
+            error.args = (error.message,)
+            raise
 
     def _spread(self, model: str | None) -> Spread:
         return Spread(**_given({field.name: self.get(field.name, model) for field in fields(Spread)}))
@@ -379,7 +403,7 @@ def _parsed(parse: Parser, value: object, where: str) -> Any:
     except (ValueError, TypeError, OverflowError) as error:
         reason = str(error)
         if "could not convert" in reason or "invalid literal" in reason:
-            reason = "it must be a number"
+            reason = "it must be a whole number" if "int()" in reason else "it must be a number"
         raise UsageError(f"{where} is {value!r}: {reason}") from error
 
 

@@ -29,8 +29,13 @@ def _check(name: str, value: float, low: float, high: float, *, low_open: bool =
     too_low = value <= low if low_open else value < low
     if (isinstance(value, float) and math.isnan(value)) or too_low or value > high:
         left = "(" if low_open else "["
-        right = f"{high:g}]" if math.isfinite(high) else "inf)"
-        raise UsageError(f"{name} is {shown(value)}, outside {left}{low:g}, {right}")
+        right = f"{_bound(high)}]" if math.isfinite(high) else "inf)"
+        raise UsageError(f"{name} is {shown(value)}, outside {left}{_bound(low)}, {right}")
+
+
+def _bound(value: float) -> str:
+    """A limit in full: nobody should have to read 4.29497e+09."""
+    return f"{value:.0f}" if abs(value) >= 1e6 else f"{value:g}"
 
 
 def _check_finite(name: str, value: float, low: float, high: float, *, low_open: bool = False) -> None:

@@ -128,7 +128,7 @@ def _all_parts(opened: _GgufFile) -> list[_GgufFile]:
     if match is None or int(match["total"]) != count:
         raise SourceError(
             f"{path.name} is one of {count} files, but its name does not say which",
-            hint=f"Rename the files to NAME-00001-of-{count:05d}.gguf and so on.",
+            hint=f"rename the files to NAME-00001-of-{count:05d}.gguf and so on",
         )
     paths = [path.with_name(f"{match['stem']}-{part:05d}-of-{count:05d}.gguf") for part in range(1, count + 1)]
     missing = [p.name for p in paths if not p.is_file()]

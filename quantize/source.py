@@ -35,7 +35,7 @@ def open_source(path: Path | str, *, pre_tokenizer: str | None = None, name: str
     if not is_gguf(path):
         raise SourceError(
             f"{path} is neither a checkpoint folder nor a GGUF file",
-            hint="Name the folder that holds config.json." if path.suffix in (".safetensors", ".json") else None,
+            hint="name the folder that holds config.json" if path.suffix in (".safetensors", ".json") else None,
         )
     return _renamed(open_gguf(path), name)
 

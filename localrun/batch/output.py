@@ -27,6 +27,11 @@ class Output(Protocol):
         """How many rows are there already."""
         ...
 
+    @property
+    def answered_input(self) -> str | None:
+        """The fingerprint of the input up to the last of those rows; None if there are none."""
+        ...
+
     def write(self, line: str) -> None: ...
 
     def close(self) -> None: ...
@@ -36,6 +41,7 @@ class StreamOutput:
     """Lines to a function that writes text (stdout)."""
 
     n_done = 0
+    answered_input: str | None = None
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -53,6 +59,7 @@ class ResumedFile:
     def __init__(self, path: Path) -> None:
         """Raises `InputError` for what is no regular file, or holds something else than such lines."""
         self._path = path
+        self.answered_input: str | None = None
         try:
             if path.exists() and not stat.S_ISREG(path.stat().st_mode):
                 raise InputError(f"{path} is not a regular file", hint="--resume takes a file that it can go on with")
@@ -92,8 +99,10 @@ class ResumedFile:
                 if not line.startswith(begins) and not begins.startswith(line):
                     raise self._foreign(done)
                 break
-            if not _is_row(line, done):
+            row = _row(line, done)
+            if row is None:
                 raise self._foreign(done)
+            self.answered_input = row["input"]
             done, end = done + 1, end + len(line)
         self._file.seek(end)
         self._file.truncate()
@@ -111,12 +120,15 @@ def _made_if_missing(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT, 0o666)
 
 
-def _is_row(line: bytes, index: int) -> bool:
+def _row(line: bytes, index: int) -> dict[str, Any] | None:
+    """The object of a line that a batch wrote for row `index`; None for anything else."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(data, dict) and type(data.get("index")) is int and data["index"] == index and "error" in data
+        return None
+    if not isinstance(data, dict) or type(data.get("index")) is not int or data["index"] != index:
+        return None
+    return data if "error" in data and isinstance(data.get("input"), str) else None
 
 
 def to_line(data: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ names wins over the command line, also where it is the built-in default; null is
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -48,6 +49,9 @@ _SAMPLING = {
 }
 """The fields of sampling that a setting is. Every other setting belongs to the loaded model or to the whole run."""
 
+_FINGERPRINT_DIGITS = 16
+"""64 bits tell two inputs apart; they guard against a slip, not against an attack."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -59,6 +63,8 @@ class Row:
     """What the row calls itself; None if it does not."""
     request: Request | None
     error: LocalrunError | None = None
+    input: str | None = None
+    """A fingerprint of the input up to this row; None where there is no input to resume."""
 
 
 class RowReader:
@@ -73,9 +79,11 @@ class RowReader:
     def read(self, lines: Iterable[bytes]) -> Iterator[Row]:
         """The rows of `lines`; blank lines are passed over. Reads no further than is asked for."""
         index = 0
+        digest = hashlib.sha256(json.dumps([self._prompt, self._system]).encode())
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield self._row(index, number, line)
+                digest.update(line.strip() + b"\n")
+                yield replace(self._row(index, number, line), input=digest.hexdigest()[:_FINGERPRINT_DIGITS])
                 index += 1
 
     def _row(self, index: int, number: int, line: bytes) -> Row:

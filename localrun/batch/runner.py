@@ -2,7 +2,7 @@
 
 Knows rows, events and an output; knows no engine. Invariants: a row's failure is its own; no more rows are read than
 can be in flight, so neither a long input nor a slow reader fills the memory; when it is stopped, every row that was
-written is whole, and the next run goes on behind it.
+written is whole, and the next run goes on behind it; nothing is written behind the rows of another input.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from localrun.batch.output import Output, to_line
 from localrun.batch.rows import Row, as_error
-from localrun.errors import LocalrunError
+from localrun.errors import InputError, LocalrunError
 from localrun.responder import Done, Event, Request, Result
 
 _AHEAD = 4
@@ -87,10 +87,10 @@ class BatchRunner:
             handle.stop()
 
     def run(self, rows: Iterator[Row]) -> Summary:
-        """Run everything behind what the output has already."""
+        """Run everything behind what the output has already. Raises `InputError` if that is of another input."""
         began = time.perf_counter()
         next_written = self._output.n_done
-        rows = (row for row in rows if row.index >= self._output.n_done)
+        self._skip_answered(rows)
         exhausted = False
         while True:
             while not exhausted and self._may_start():
@@ -109,6 +109,22 @@ class BatchRunner:
         self._write_ready(next_written)
         self.summary.stopped = self._stopping.is_set()
         return self.summary
+
+    def _skip_answered(self, rows: Iterator[Row]) -> None:
+        """Take the rows that the output has already, and make sure that they are the same ones."""
+        n_done, last = self._output.n_done, None
+        for n_read in range(n_done):
+            last = next(rows, None)
+            if last is None:
+                raise InputError(
+                    f"the output has {n_done:,} rows already, and the input has {n_read:,}",
+                    hint="--resume takes the file that an earlier run of the same batch wrote",
+                )
+        if last is not None and last.input != self._output.answered_input:
+            raise InputError(
+                f"the {n_done:,} rows of the output are of another input (other rows, PROMPT, files or system prompt)",
+                hint="name another file after --resume, or give the input and the words that it began with",
+            )
 
     def _may_start(self) -> bool:
         if self._stopping.is_set() or len(self._running) >= self._n_in_flight:
@@ -162,6 +178,8 @@ class BatchRunner:
 
     def _line(self, row: Row, outcome: Result | LocalrunError) -> str:
         line: dict[str, Any] = {"index": row.index, "id": row.id}
+        if row.input is not None:
+            line["input"] = row.input
         if isinstance(outcome, Result):
             line |= {**self._render(outcome), "error": None}
         else:

@@ -13,10 +13,10 @@ from pathlib import Path
 from localrun.catalog.entries import load_catalogue
 from localrun.catalog.hub_cache import hub_cache_folder
 from localrun.catalog.references import NameReference, PathReference, Remote, parse_reference
-from localrun.catalog.resolve import local_copy, require
+from localrun.catalog.resolve import find, local_copy
 from localrun.catalog.storage import source_note
 from localrun.catalog.unfinished import Unfinished, unfinished_of
-from localrun.errors import StoreError, UsageError
+from localrun.errors import ModelNotFoundError, StoreError, UsageError
 from localrun.paths import default_paths
 
 
@@ -51,7 +51,9 @@ def plan_removal(model: str) -> Removal:
         # Nothing whole: what an interrupted download has left counts, or else somebody else's file explains itself.
         removals = [_partial(left) for source in sources for left in unfinished_of(source)]
     if not removals:
-        other = require(model)  # raises if it is not here at all
+        other = find(model)
+        if other is None:
+            raise ModelNotFoundError(f"{model} is not on this machine", hint="`localrun list` shows what is")
         tool = "Ollama" if other.source == "ollama" else "LM Studio"
         raise UsageError(f"{other.name} belongs to {tool}", hint=f"delete it there: {other.path}")
 

@@ -158,9 +158,16 @@ def _at_path(path: Path) -> ModelFile | None:
     if stat.S_ISDIR(mode):
         inside = sorted(p.name for p in path.glob("*.gguf"))
         raise ModelFileError(
-            f"{path} is a directory", hint=f"it holds {', '.join(inside[:5])}" if inside else "it holds no .gguf file"
+            f"{path} is a folder", hint=f"it holds {', '.join(inside[:5])}" if inside else _of_folder(path)
         )
     return ModelFile(path, path.name.removesuffix(".gguf"), "file")
+
+
+def _of_folder(path: Path) -> str:
+    """What can be done with a folder without a model file."""
+    if any(path.glob("*.safetensors")):
+        return f"it holds a checkpoint: `localrun quantize {path} -o model.gguf --type q4_k_m` makes a model of it"
+    return "it holds no .gguf file"
 
 
 def _in_ollama(name: str, entry: Entry | None) -> ModelFile | None:

@@ -43,6 +43,9 @@ COMMANDS: dict[str, Command] = {
     "tokenize": Command("tokenize", "tokenize", "Show the token ids, pieces and count of a text."),
 }
 
+ALIASES = {"ls": "list"}
+"""Other words for a command, as other tools have them."""
+
 
 def build(wanted: str | None, *, everything: bool = False) -> typer.Typer:
     """The application with the command `wanted` ready to run, and all others only listed.

@@ -6,6 +6,7 @@ what is being measured goes to stderr, and a file is written whole or not at all
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 
 from localrun.cli import options as o
 from localrun.cli.fetch_progress import fetch_progress
+from localrun.cli.opening import naming_origin
 from localrun.cli.output import is_fancy, to_json, write_stderr, write_stdout
 from localrun.cli.settings import load_config, one_model
 from localrun.errors import OutputWriteError, UsageError
@@ -73,6 +75,8 @@ def bench(
     config = load_config(locals() | settings)
     files = list(compare or [])
     _check(suite, files, rate or [], duration, ttft_target, tpot_target, tune=tune)
+    if html is not None:
+        _check_place(html)
     from localrun.bench.figures import load_result
 
     earlier = [load_result(path) for path in files]
@@ -120,11 +124,20 @@ def _check(
             raise UsageError(f"--rate is {rate:g}; it is a number of requests a second above 0")
 
 
+def _check_place(page: Path) -> None:
+    """Refuse a page that cannot be written before anything is measured."""
+    if not page.parent.is_dir():
+        raise OutputWriteError.of(str(page), OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    if not os.access(page.parent, os.W_OK):
+        raise OutputWriteError.of(str(page), OSError(errno.EACCES, os.strerror(errno.EACCES)))
+
+
 def _find(name: str | None, config: Config) -> ModelFile:
     from localrun.catalog import load_catalogue, resolve
 
     progress = fetch_progress(quiet=bool(config.get("quiet")))
-    return resolve(name or load_catalogue().default, offline=bool(config.get("offline")), progress=progress)
+    with naming_origin(config, name):
+        return resolve(name or load_catalogue().default, offline=bool(config.get("offline")), progress=progress)
 
 
 def _say(*, quiet: bool) -> Callable[[str], None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from localrun.catalog.storage import human_size
 from localrun.cli.output import to_json, write_stderr, write_stdout
 from localrun.errors import OutputWriteError
 
@@ -37,7 +39,9 @@ def ls(json_output: JsonOption = False) -> None:
         write_stdout(f"{'SIZE':>13}  {'BLOCKS':>13}  {'LAST USED':16}  MODEL · WHAT ITS CACHE DEPENDS ON\n")
     for model in models:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(model.last_used))
-        write_stdout(f"{model.n_bytes / 1e6:10,.1f} MB  {model.n_blocks:6,} blocks  {used}  {model.identity}\n")
+        write_stdout(
+            f"{human_size(model.n_bytes):>13}  {model.n_blocks:6,} blocks  {used}  {_in_words(model.identity)}\n"
+        )
     if not models:
         write_stderr("the cache is empty\n")
 
@@ -58,7 +62,7 @@ def stats(json_output: JsonOption = False) -> None:
         return
     write_stdout(
         f"folder   {root}\nmodels   {len(models):,}\nblocks   {n_blocks:,}\n"
-        f"size     {n_bytes / 1e6:,.1f} MB of at most {budget / 1e6:,.0f} MB\n"
+        f"size     {human_size(n_bytes)} of at most {human_size(budget)}\n"
     )
 
 
@@ -72,11 +76,15 @@ def clear() -> None:
     with _unreadable(root):
         freed = clear_store(root)
         left = folder_size(root)
-    write_stderr(f"{freed / 1e6:,.1f} MB freed\n")
+    write_stderr(f"{human_size(freed)} freed\n")
     if left:
-        raise OutputWriteError(
-            f"{left / 1e6:,.1f} MB of blocks in {root} could not be deleted", hint="they belong to somebody else"
-        )
+        message = f"{human_size(left)} of blocks in {root} could not be deleted"
+        raise OutputWriteError(message, hint="they belong to somebody else")
+
+
+def _in_words(identity: str) -> str:
+    """What a cache depends on, as a person reads it: `flash attention off`."""
+    return re.sub(r"\b(True|False)\b", lambda found: "on" if found[0] == "True" else "off", identity)
 
 
 def _stored(root: Path) -> list[StoredModel]:

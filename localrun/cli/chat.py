@@ -21,6 +21,7 @@ from localrun.cli.settings import load_config, one_model
 from localrun.config import Config, variable
 from localrun.errors import UsageError
 from localrun.params import GenerationParams, SamplingParams
+from localrun.paths import default_paths
 
 if TYPE_CHECKING:
     from localrun.chat.conversation import ChatSettings, Conversation
@@ -174,10 +175,14 @@ def opener(config: Config, *, shows_progress: bool = False) -> OpenResponder:
             asked = chosen.value if chosen.origin in ("flag", variable("model")) else None
             return open_remote(remote, name or asked, config)
         from localrun.cli.fetch_progress import fetch_progress
+        from localrun.cli.opening import naming_origin
         from localrun.local import open_responder
 
         progress = fetch_progress(quiet=bool(config.get("quiet"))) if shows_progress else None
-        responder = open_responder(name, config.engine(name), offline=bool(config.get("offline")), progress=progress)
+        with naming_origin(config, name):
+            responder = open_responder(
+                name, config.engine(name), offline=bool(config.get("offline")), progress=progress
+            )
         try:
             responder.wait_loaded()
         except BaseException:
@@ -225,6 +230,7 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
     from localrun.llama.fatal import before_the_end
     from localrun.tui.app import ChatApp
     from localrun.tui.collector import calm
+    from localrun.tui.drafts import Drafts
     from localrun.tui.models import LocalModels, RemoteModels
     from localrun.turns import short_turns
 
@@ -233,12 +239,19 @@ def talk_on_screen(conversation: Conversation, model: str | None, config: Config
     if _remote(config):
         shelf = RemoteModels()
         conversation.responder = open_model(model if config.setting("model").origin == "flag" else None)
-    app = ChatApp(conversation, model=model, open_model=open_model, models=shelf, cwd=Path())
+    drafts = Drafts(default_paths().sessions_db.with_name("drafts.json"))
+    begun = conversation.session
+    draft = drafts.take(None if begun is None else begun.id)
+    app = ChatApp(conversation, model=model, open_model=open_model, models=shelf, cwd=Path(), draft=draft)
     undo = before_the_end(terminal_restorer())
     try:
         with calm(), short_turns():
             app.run()
     finally:
         undo()
+        is_kept = drafts.keep(app.session_id, app.unsent)
     if app.session_id is not None:
-        sys.stderr.write(f"Saved. Go on with: localrun chat --session {app.session_id}\n")
+        unsent = ", with what you had not sent" if is_kept else ""
+        sys.stderr.write(f"Saved. Go on with: localrun chat --session {app.session_id}{unsent}\n")
+    elif is_kept:
+        sys.stderr.write("What you had not sent is kept. Go on with: localrun chat\n")

@@ -66,6 +66,9 @@ def _library_text(value: str, kind: str) -> tuple[str, str]:
     names = library(kind)
     if value in names:
         return names[value].read_text(encoding="utf-8"), value
+    other = next(other for other in _ENDINGS if other != kind)
+    if value in library(other):
+        raise UsageError(f"--{kind} {value}: {value} is a {other}", hint=f"--{other} {value} takes it")
     near = difflib.get_close_matches(value, names, n=1)
     hint = f"did you mean {near[0]}?" if near else "localrun grammar ls shows the ready ones"
     raise UsageError(f"--{kind} {value}: there is no such file and no ready {kind} of that name", hint=hint)

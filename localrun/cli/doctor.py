@@ -73,12 +73,12 @@ def _checks(*, offline: bool | None, self_test: bool) -> list[Check]:
 
 
 def _default_model() -> tuple[str, Any]:
-    """The default model's name, and where it lies; None where it is not here or cannot be named."""
+    """The default model's name ("" where it cannot be known), and where it lies; None where it is not here."""
     from localrun.catalog import find, load_catalogue
     from localrun.cli.settings import load_config
     from localrun.errors import LocalrunError
 
-    name = "the default model"
+    name = ""
     try:
         name = load_config({}).get("model") or load_catalogue().default
         file = find(name)

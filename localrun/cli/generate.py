@@ -52,7 +52,9 @@ def generate(
     system: o.System = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option("-f", "--file", help="A text to put before the prompt (repeatable).", metavar="FILE"),
+        typer.Option(
+            "-f", "--file", help="A text to put before the prompt (repeatable).", metavar="FILE", readable=False
+        ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Send the text as it is, without a chat template.")] = False,
     max_tokens: o.MaxTokens = None,
@@ -121,6 +123,9 @@ def generate(
     params = replace(config.generation(name), constraint=constraint)
     n_parallel = _n_parallel(config, batch, samples)
     engine_params = replace(config.engine(name), n_parallel=n_parallel)
+    if batch is not None and (events or extract or show_prompt):
+        flag = "--events" if events else "-x" if extract else "--show-prompt"
+        raise UsageError(f"--batch excludes {flag}", hint="a batch writes a JSON line for each row: docs/batch.md")
     if batch is not None and (session is not None or samples > 1):
         raise UsageError("--batch excludes --session and --samples")
     if batch is not None:
@@ -162,6 +167,8 @@ def generate(
         # Asked only where it matters: what a responder knows of its model takes its template, and its import, to tell.
         trained = responder.info.context_trained if result.finish == "context" else 0
         judge(result, params, strict=is_strict, trained=trained)
+        if not (quiet or json_output or events) and sys.stderr.isatty():
+            write_stderr(cut_off_note(result))
         return 0
 
 
@@ -281,6 +288,16 @@ def judge(result: Result, params: GenerationParams, *, strict: bool, trained: in
                 hint="raise --max-tokens, or limit the reasoning with --think-budget",
             )
         raise InvalidOutputError("the answer is empty: the model ended at once")
+
+
+def cut_off_note(result: Result) -> str:
+    """One line for a person that an answer did not end by itself; nothing for one that did."""
+    limits = {"length": "-n", "timeout": "--timeout", "context": "--ctx"}
+    if result.finish not in limits or not result.text:
+        return ""
+    count = result.usage.completion_tokens
+    tokens = f"{count:,} token{'' if count == 1 else 's'}"
+    return f"note: cut off after {tokens} by the limit of {limits[result.finish]}\n"
 
 
 def _show_prompt(responder: Responder, request: Request, *, as_json: bool) -> int:

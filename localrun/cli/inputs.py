@@ -20,6 +20,9 @@ _LARGEST = 256 << 20
 """Bytes of stdin. A program that never ends its output should not take the machine's memory."""
 
 
+_NO_TEXT = "a model reads text: take the text out of the file first"
+
+
 @dataclass(frozen=True, slots=True)
 class Composed:
     """The prompt as text, and as bytes for `--raw`."""
@@ -34,6 +37,7 @@ def compose(prompt: str | None, files: list[Path], *, raw: bool) -> Composed:
     Raises `UsageError` where nothing was given, `InputError` for what cannot be read or is no text.
     """
     parts = [_read_file(path) for path in files]
+    empty = [name for data, name in parts if not data.strip()]
     if prompt == "-" or (sys.stdin is not None and not sys.stdin.isatty()):
         piped = _read_stdin()
         if piped:
@@ -41,6 +45,8 @@ def compose(prompt: str | None, files: list[Path], *, raw: bool) -> Composed:
     if prompt not in (None, "-"):
         parts.append((str(prompt).encode("utf-8", "surrogateescape"), "PROMPT"))
     if not any(data.strip() for data, _ in parts):
+        if empty:
+            raise UsageError(f"there is no prompt: {', '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty")
         raise UsageError("there is no prompt", hint='localrun generate "question", or pipe a text into it')
     texts = [decode(data, name) for data, name in parts]
     if raw:
@@ -68,6 +74,8 @@ def decode(data: bytes, name: str) -> str:
             return data.decode("utf-16")
         except UnicodeDecodeError as error:
             raise InputError(f"{name} begins like UTF-16 and is not: byte {error.start:,} fits no character") from error
+    if (place := data.find(b"\0")) >= 0:
+        raise InputError(f"{name} is not text: it holds a NUL byte at offset {place:,}", hint=_NO_TEXT)
     try:
         return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -91,7 +99,7 @@ def _read_file(path: Path) -> tuple[bytes, str]:
             raise InputError(f"{path} is a device", hint="a text comes from a file or a pipe")
         return path.expanduser().read_bytes(), str(path)
     except IsADirectoryError as error:
-        raise InputError(f"{path} is a directory", hint="name the files in it") from error
+        raise InputError(f"{path} is a folder", hint="name the files in it") from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(f"{path} cannot be read: {reason}") from error

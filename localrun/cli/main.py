@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
+import shlex
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -22,6 +24,14 @@ EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_OUT_OF_MEMORY = 4
 EXIT_INTERRUPTED = 130
+
+_IN_QUOTES = 'a text of several words is put in quotes: "like this"'
+_EXTRA = {
+    "generate": _IN_QUOTES,
+    "tokenize": _IN_QUOTES,
+    "chat": "it takes a model; what you want to say is written in the chat, or given to localrun generate",
+}
+"""What helps who gave a command more than it takes."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -73,8 +83,12 @@ def _dispatch(arguments: list[str], before_command: Callable[[], None]) -> int:
         return 0
     import typer
 
-    from localrun.cli.app import COMMANDS, build
+    from localrun.cli.app import ALIASES, COMMANDS, build
 
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    if arguments and arguments[0] in ALIASES:
+        arguments = [ALIASES[arguments[0]], *arguments[1:]]
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
     completing = any(name.endswith("_COMPLETE") for name in os.environ)
     app = build(wanted if wanted in COMMANDS else None, everything=completing)
@@ -86,7 +100,7 @@ def _dispatch(arguments: list[str], before_command: Callable[[], None]) -> int:
     except typer.Abort:
         return EXIT_INTERRUPTED
     except typer.TyperException as error:
-        return _usage_error(error, wanted)
+        return _usage_error(error, wanted if wanted in COMMANDS else None, _misplaced(arguments, COMMANDS))
     except SystemExit as exit_:
         # Typer turns a closed pipe into an exit with 1; for us it is no failure.
         if isinstance(exit_.__context__, BrokenPipeError):
@@ -97,7 +111,15 @@ def _dispatch(arguments: list[str], before_command: Callable[[], None]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _usage_error(error: Any, command: str | None) -> int:
+def _misplaced(arguments: list[str], commands: Collection[str]) -> str | None:
+    """The command line in its order, where a command's flags stand before the command."""
+    place = next((number for number, argument in enumerate(arguments) if argument in commands), 0)
+    if place == 0 or not arguments[0].startswith("-"):
+        return None
+    return shlex.join(["localrun", arguments[place], *arguments[:place], *arguments[place + 1 :]])
+
+
+def _usage_error(error: Any, command: str | None, in_order: str | None) -> int:
     """Click's usage errors, in our form."""
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     if type(error).__name__ == "NoArgsIsHelpError":
@@ -108,9 +130,12 @@ def _usage_error(error: Any, command: str | None) -> int:
     text = " ".join(lines)
     first, _, suggestion = text.partition(" Did you mean ")
     hint = f"did you mean {suggestion}" if suggestion else f"{help_command} shows what there is"
-    if "unexpected extra argument" in text:
-        hint = 'a text of several words is put in quotes: "like this"'
-    _report(first[:1].lower() + first[1:].rstrip("."), hint, debug=False)
+    if in_order is not None:
+        hint = f"flags come after the command: {in_order}"
+    elif extra := re.search(r"unexpected extra arguments? ?(?:\(s\) )?\((.*)\)", text):
+        first = f"{command or 'localrun'} takes no {extra[1]!r}"
+        hint = _EXTRA.get(command or "", hint)
+    _report((first[:1].lower() + first[1:]).rstrip("."), hint, debug=False)
     return int(getattr(error, "exit_code", EXIT_USAGE))
 
 
@@ -171,8 +196,9 @@ def _leave(code: int) -> NoReturn:
     except BrokenPipeError:
         _point_at_null(sys.stdout)
     except OSError as error:
-        failure = OutputWriteError.of("the output", error)
-        _report(failure.message, failure.hint, debug=False)
+        if code == 0:  # otherwise why it failed has been told, most likely this
+            failure = OutputWriteError.of("the output", error)
+            _report(failure.message, failure.hint, debug=False)
         _point_at_null(sys.stdout)
         code = code or EXIT_FAILURE
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from localrun.catalog import ModelFile
     from localrun.gguf import GGUFHeader
 
+_LABELS = {"license": "licence"}
+"""What people read where JSON keeps the metadata's spelling."""
+
 
 def facts_of(model: ModelFile, header: GGUFHeader, digest: str | None) -> dict[str, Any]:
     from localrun.errors import ModelFileError
@@ -71,7 +74,9 @@ def fact_lines(facts: dict[str, Any]) -> list[str]:
     lines = []
     for key, value in facts.items():
         text = "" if value is None else readable.get(key, str)(value)
-        lines += [(key.replace("_", " ") if not i else "", line) for i, line in enumerate(text.splitlines())]
+        lines += [
+            (_LABELS.get(key, key.replace("_", " ")) if not i else "", line) for i, line in enumerate(text.splitlines())
+        ]
     width = max(len(label) for label, _ in lines)
     return [f"{label:<{width}}  {line}" for label, line in lines]
 

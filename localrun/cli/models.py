@@ -33,10 +33,14 @@ def pull(
     An interrupted download is taken up again by the next pull.
     """
     from localrun.catalog import load_catalogue, resolve
+    from localrun.catalog.resolve import check_exists
     from localrun.cli.fetch_progress import fetch_progress
     from localrun.gguf import read_header
 
-    for name in names or [load_catalogue().default]:
+    wanted = names or [load_catalogue().default]
+    for name in wanted:
+        check_exists(name)  # what makes no sense is said before anything is fetched
+    for name in wanted:
         try:
             model = resolve(name, offline=offline, progress=fetch_progress(quiet=quiet))
         except KeyboardInterrupt:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from localrun.cli.fetch_progress import fetch_progress
 from localrun.cli.output import show_warning
 from localrun.cli.signals import signals_later
 from localrun.config import variable
-from localrun.errors import UsageError
+from localrun.errors import ModelNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from localrun.config import Config
@@ -29,11 +30,25 @@ def open_engine(
     from localrun.local.opening import find_model, open_model
 
     progress = fetch_progress(quiet=bool(config.get("quiet")))
-    file = find_model(name, offline=bool(config.get("offline")), progress=progress)
+    with naming_origin(config, name):
+        file = find_model(name, offline=bool(config.get("offline")), progress=progress)
     with signals_later():
         local = open_model(file, params)
         stack.callback(_close, local, quiet=bool(config.get("quiet")))
     return local
+
+
+@contextmanager
+def naming_origin(config: Config, name: str | None) -> Iterator[None]:
+    """That no such model is known says where its name stands, if nobody has just typed it."""
+    try:
+        yield
+    except ModelNotFoundError as error:
+        setting = config.setting("model")
+        if name is not None and setting.value == name and setting.origin not in ("flag", "default"):
+            error.message += f" (its name stands in {setting.origin})"
+            error.args = (error.message,)
+        raise
 
 
 def _close(local: LocalResponder, *, quiet: bool) -> None:

@@ -135,7 +135,9 @@ class PlainChat(PlainCommands):
             try:
                 import readline  # noqa: F401  # gives input() editing and history
 
-                return input(prompt)
+                line = input(prompt)
+                self._last_interrupt = -_TWICE_S  # who writes does not mean to leave
+                return line
             except EOFError:
                 self._streams.stdout.write("\n")
                 return None

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from localrun.cli.quantize_progress import how_far
+
 if TYPE_CHECKING:
     from quantize.conversion import Conversion
     from quantize.plan import Plan
-    from quantize.progress import Progress, ProgressCallback
     from quantize.settings import Result
 
 _REPO = re.compile(r"(?:hf:)?([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)", re.ASCII)
@@ -108,10 +109,13 @@ def _run(prepared: Conversion, *, strict: bool, quiet: bool) -> Result:
     prepared.check_destination()
     _warn(prepared.warnings, strict, quiet)
     told = len(prepared.warnings)
+    shown = how_far(quiet=quiet)
     try:
-        result = prepared.run(_progress(quiet))
+        result = prepared.run(None if shown is None else shown.update)
     except KeyboardInterrupt:
-        _say("stopped; give the same command again to go on", quiet)
+        if shown is not None:
+            shown.end_line()
+            _say(f"stopped; {shown.what_is_left}")
         raise
     _warn(result.warnings[told:], strict=False, quiet=quiet)
     return result
@@ -245,61 +249,6 @@ def _warn(warnings: list[str], strict: bool, quiet: bool) -> None:
         raise StrictError(warnings[0], hint="without --strict this is a warning")
     for warning in warnings:
         _say(f"warning: {warning}", quiet)
-
-
-def _progress(quiet: bool) -> ProgressCallback | None:
-    if quiet:
-        return None
-    from localrun.cli.output import is_fancy
-
-    return _Bar().update if is_fancy(sys.stderr) else _Lines().update
-
-
-class _Lines:
-    """A line at the beginning of each stage and at every quarter of it."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-        self._quarter = 0
-
-    def update(self, progress: Progress) -> None:
-        if progress.stage != self._stage:
-            self._stage, self._quarter = progress.stage, 0
-            _say(f"{progress.stage} …")
-        quarter = 4 * progress.done // max(progress.total, 1)
-        if quarter > self._quarter:
-            self._quarter = quarter
-            _say(_line(progress))
-
-
-class _Bar:
-    """One line on a terminal that is rewritten, at most ten times a second."""
-
-    def __init__(self) -> None:
-        self._shown = -1.0
-        self._stage = ""
-
-    def update(self, progress: Progress) -> None:
-        ended = progress.done >= progress.total
-        if progress.stage == self._stage and progress.seconds - self._shown < 0.1 and not ended:
-            return
-        self._stage, self._shown = progress.stage, progress.seconds
-        sys.stderr.write(f"\r\x1b[K{_line(progress)}" + ("\n" if ended else ""))
-        sys.stderr.flush()
-
-
-def _line(progress: Progress) -> str:
-    parts = [f"{progress.stage}: {100 * progress.done // max(progress.total, 1)} %", progress.detail]
-    if progress.bytes_written and progress.seconds > 0:
-        parts.append(f"{progress.bytes_written / progress.seconds / 1e6:.0f} MB/s")
-    if progress.eta is not None and progress.done < progress.total:
-        parts.append(f"{_time(progress.eta)} left")
-    return ", ".join(parts)
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02d} min" if minutes else f"{rest} s"
 
 
 def _say(text: str, quiet: bool = False) -> None:

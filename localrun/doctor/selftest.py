@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from localrun.doctor.finding import Finding
+from localrun.errors import LocalrunError
 
 LIMIT_S = 30.0
 _EXPECTED_S = 10.0
@@ -26,13 +27,26 @@ _TOKENS = 16
 def look_at_an_answer(model: Path | None, name: str) -> Iterator[Finding]:
     """Generate a few tokens with the model at `model`; None where the default model is not here."""
     if model is None:
-        yield Finding("self-test", "info", f"left out: {name} is not on this machine", f"localrun pull {name}")
+        yield _without(name)
         return
     if model.stat().st_size > _LARGEST:
         yield Finding("self-test", "info", f"left out: {name} is large; `localrun bench {name}` measures it")
         return
     with tempfile.TemporaryDirectory(prefix="localrun-doctor-") as home:
         yield _judge(model, name, home)
+
+
+def _without(name: str) -> Finding:
+    """Why there is no answer without the model: it can be fetched, or nobody knows it."""
+    from localrun.catalog.resolve import check_exists
+
+    if not name:
+        return Finding("self-test", "info", "left out: the settings do not tell the default model")
+    try:
+        check_exists(name)
+    except LocalrunError as error:
+        return Finding("self-test", "warning", f"left out: {error.message}", error.hint)
+    return Finding("self-test", "info", f"left out: {name} is not on this machine", f"localrun pull {name}")
 
 
 def _judge(model: Path, name: str, home: str) -> Finding:

@@ -80,7 +80,7 @@ def parse_file(path: Path) -> ParsedFile:
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise ModelFileError(f"{shown(path)} is a directory", hint="name the .gguf file in it")
+            raise ModelFileError(f"{shown(path)} is a folder", hint="name the .gguf file in it")
         if not stat.S_ISREG(mode):
             raise ModelFileError(f"{shown(path)} is not a regular file", hint="a model must be a file on disk")
         with path.open("rb") as file:

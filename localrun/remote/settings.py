@@ -7,7 +7,9 @@ without a slash where the API's paths begin (`…/v1`).
 from __future__ import annotations
 
 import importlib
+import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -86,8 +88,16 @@ def engine_settings(engine: str, config: Config | None = None) -> EngineSettings
         return EngineSettings("local", _base_url(server.url, "local"), socket=server.socket, key=_own_key())
     raise UsageError(
         f"no engine {engine!r} is known",
-        hint=f"give a URL (http://127.0.0.1:8080), or describe it in the configuration under [engines.{engine}]",
+        hint=_how_to_name(engine),
     )
+
+
+def _how_to_name(engine: str) -> str:
+    """How an engine is named that was not found by `engine`."""
+    if re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):\d+(/\S*)?", engine):
+        return f"a URL begins with its scheme: http://{engine}"
+    key = engine if re.fullmatch(r"[\w-]+", engine, re.ASCII) else json.dumps(engine)
+    return f"give a URL (http://127.0.0.1:8080), or describe it in the configuration under [engines.{key}]"
 
 
 def _own_key() -> str | None:

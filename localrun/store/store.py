@@ -127,7 +127,7 @@ class Store:
         if name == "last":
             with self._database.read() as connection:
                 row = connection.execute(
-                    f"{SESSIONS} WHERE trashed_at IS NULL ORDER BY touched_at DESC, rowid DESC LIMIT 1"
+                    f"{SESSIONS} WHERE trashed_at IS NULL ORDER BY touched_at DESC, rowid LIMIT 1"
                 ).fetchone()
             if row is None:
                 raise UsageError("there is no session yet", hint="start one with `localrun chat`")

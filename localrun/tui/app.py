@@ -66,9 +66,13 @@ class ChatApp(App[None]):
         models: ModelShelf,
         cwd: Path,
         theme: str = DARK.name,
+        draft: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`model` None: the one the shelf calls default. Nothing is loaded before the screen is there."""
+        """`model` None: the one the shelf calls default. Nothing is loaded before the screen is there.
+
+        `draft` stands in the prompt at first.
+        """
         super().__init__()
         self.chat = ChatScreen(conversation, cwd)
         self.models = models
@@ -77,6 +81,9 @@ class ChatApp(App[None]):
         self._wanted_model = model
         self._open_model = open_model
         self._first_theme = theme
+        self._first_draft = draft
+        self.unsent = draft
+        """What was written and not sent, as it was when the screen went."""
         self._clock = clock
         self._last_interrupt = -_TWICE_S
         self._trashed: list[str] = []
@@ -99,6 +106,8 @@ class ChatApp(App[None]):
             self.register_theme(theme)
         self.theme = self._first_theme
         await self.push_screen(self.chat)
+        if self._first_draft:
+            self.chat.prompt.give_back(self._first_draft)
         self.set_interval(_TIDY_S, self._tidy)
         if self.conversation.responder is not None:
             self.call_after_refresh(self.chat.show_model, self.conversation.responder.info.identity.name)
@@ -355,6 +364,7 @@ class ChatApp(App[None]):
         self.chat.stop()
         self.chat.bridge.join(_LEAVING_S)
         async with self.chat.painting:
+            self.unsent = self.chat.unsent
             self.exit()
 
     def on_unmount(self) -> None:

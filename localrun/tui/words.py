@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from localrun.catalog.storage import human_size
 from localrun.store import Attachment
-
-_UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def size_words(n_bytes: int | None) -> str:
-    """1,500,000 → "1.5 MB", as disks and downloads count."""
-    if n_bytes is None:
-        return ""
-    value = float(n_bytes)
-    for unit in _UNITS[:-1]:
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} {_UNITS[-1]}"
+    """`98 MB`, as every command writes it; nothing where it is not known."""
+    return "" if n_bytes is None else human_size(n_bytes)
 
 
 def attachment_words(attachment: Attachment) -> str:

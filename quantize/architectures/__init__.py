@@ -44,11 +44,11 @@ def architecture_of(config: Config) -> Architecture:
     if not isinstance(classes, list) or not classes or not isinstance(classes[0], str):
         raise SourceError(
             f"{config.path.name} does not say which architecture the model has (key 'architectures')",
-            hint="This may be the configuration of something else than a language model.",
+            hint="this may be the configuration of something else than a language model",
         )
     if classes[0] not in BY_CLASS:
         raise UnsupportedError(
             f"architecture {classes[0]} is not supported",
-            hint="Supported: " + ", ".join(sorted(BY_CLASS)) + ".",
+            hint="supported: " + ", ".join(sorted(BY_CLASS)) + ".",
         )
     return BY_CLASS[classes[0]](config)

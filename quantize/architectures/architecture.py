@@ -94,7 +94,7 @@ class Architecture(ABC):
         """The error for a setting of config.json that the engine does not compute."""
         return UnsupportedError(
             f"config.json has {key} = {value!r}, which the engine does not compute for {self.hf_classes[0]}",
-            hint="The converted model would answer wrongly, so it is not written.",
+            hint="the converted model would answer wrongly, so it is not written",
         )
 
     def warn_of_window(self) -> None:

@@ -90,7 +90,7 @@ def rope_metadata(name: str, rope: Rope, by_tensor: tuple[str, ...]) -> Metadata
     elif rope.kind not in (*_UNSCALED, *by_tensor):
         known = ", ".join(("linear", "yarn", *by_tensor))
         raise UnsupportedError(
-            f"rope scaling of type {rope.kind!r} is not supported for {name} models", hint=f"Known: {known}."
+            f"rope scaling of type {rope.kind!r} is not supported for {name} models", hint=f"known: {known}"
         )
     if rope.kind == "yarn":
         keys |= _yarn(scaling, rope)

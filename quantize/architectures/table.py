@@ -55,7 +55,7 @@ def refuse_left_over(names: Sequence[str]) -> None:
     if names:
         raise UnsupportedError(
             f"{len(names)} tensors do not belong to the architecture: {', '.join(names[:5])}",
-            hint="The checkpoint may be a variant of the architecture, an adapter, or quantized by an unknown method.",
+            hint="the checkpoint may be a variant of the architecture, an adapter, or quantized by an unknown method",
         )
 
 

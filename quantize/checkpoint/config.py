@@ -41,14 +41,14 @@ def _parse(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise SourceError(
-            f"{path.name} is missing from {path.parent}", hint="Download the whole checkpoint, not only its weights."
+            f"{path.name} is missing from {path.parent}", hint="download the whole checkpoint, not only its weights"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(f"cannot read {path}: {error}") from error
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise SourceError(f"{path} is not valid JSON: {error}", hint="Download this file again.") from error
+        raise SourceError(f"{path} is not valid JSON: {error}", hint="download this file again") from error
 
 
 def read_json_if_there(path: Path) -> Json:
@@ -85,7 +85,7 @@ class Config:
         """A whole number above zero under the first of these keys that is there. Raises SourceError otherwise."""
         value = self.get(*keys)
         if value is None:
-            raise SourceError(f"{self.path.name} has no {keys[0]!r}", hint=f"Looked in {self.path}.")
+            raise SourceError(f"{self.path.name} has no {keys[0]!r}", hint=f"looked in {self.path}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise SourceError(f"{self.path.name} has {keys[0]} = {value!r}, expected a whole number above zero")
         return value
@@ -98,7 +98,7 @@ class Config:
         """A number under the first of these keys that is there. Raises SourceError otherwise."""
         value = self.get(*keys)
         if value is None:
-            raise SourceError(f"{self.path.name} has no {keys[0]!r}", hint=f"Looked in {self.path}.")
+            raise SourceError(f"{self.path.name} has no {keys[0]!r}", hint=f"looked in {self.path}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise SourceError(f"{self.path.name} has {keys[0]} = {value!r}, expected a number")
         return float(value)

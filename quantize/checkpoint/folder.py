@@ -40,7 +40,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     UnsupportedError when the weights are in another format.
     """
     if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
-        raise UnsupportedError(f"{folder} holds an adapter, not a model", hint="Merge it into its base model first.")
+        raise UnsupportedError(f"{folder} holds an adapter, not a model", hint="merge it into its base model first")
     config = Config.of(read_json(folder / "config.json"), folder / "config.json")
     names = sorted(p.name for p in folder.glob("*.safetensors") if p.is_file())
     if (folder / INDEX).is_file():
@@ -63,7 +63,7 @@ def _read_index(folder: Path) -> dict[str, str]:
     """Tensor name to file name. Raises SourceError for an index without one, or that points outside the folder."""
     weight_map = read_json(folder / INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise SourceError(f"{INDEX} has no weight_map", hint="Download this file again.")
+        raise SourceError(f"{INDEX} has no weight_map", hint="download this file again")
     for tensor, name in weight_map.items():
         if not isinstance(name, str) or Path(name).name != name:
             raise SourceError(f"{INDEX} puts tensor {tensor!r} into {name!r}, which is no file name")
@@ -83,14 +83,14 @@ def _files_without_index(folder: Path, names: list[str]) -> list[str]:
         if stem == "model" and "model.safetensors" in names:
             raise SourceError(
                 "the folder holds both model.safetensors and numbered shards, and no index says which is the model",
-                hint="Remove the set that is left over.",
+                hint="remove the set that is left over",
             )
         return [f"{stem}-{part:05d}-of-{total:05d}.safetensors" for part in range(1, total + 1)]
     if sets:
         listed = ", ".join(f"{stem}-*-of-{total:05d}" for stem, total in sets)
         raise SourceError(
             f"the folder holds several sets of shards ({listed}), and no index says which is the model",
-            hint=f"Remove the set that is left over, or download {INDEX}.",
+            hint=f"remove the set that is left over, or download {INDEX}",
         )
     if len(names) == 1:
         return names
@@ -100,7 +100,7 @@ def _files_without_index(folder: Path, names: list[str]) -> list[str]:
     if other:
         raise UnsupportedError(
             f"no safetensors files in {folder}, only {', '.join(other[:3])}",
-            hint="Weights in pickle files are not read, because they can run code. Get the safetensors version.",
+            hint="weights in pickle files are not read, because they can run code. Get the safetensors version",
         )
     raise SourceError(f"no weights in {folder}", hint=_DOWNLOAD)
 
@@ -123,12 +123,12 @@ def _compare(expected: dict[str, str], tensors: dict[str, StoredTensor]) -> None
         files = sorted({expected[name] for name in wrong})
         raise SourceError(
             f"{len(wrong)} tensors of the index are not in their files ({', '.join(files)}), e.g. {wrong[0]!r}",
-            hint="Files of different versions were mixed: download the checkpoint again.",
+            hint="files of different versions were mixed: download the checkpoint again",
         )
     extra = [name for name in tensors if name not in expected]
     if extra:
         file = tensors[extra[0]].file.path.name
         raise SourceError(
             f"{len(extra)} tensors are in the files but not in {INDEX}, e.g. {extra[0]!r} in {file}",
-            hint="Files of different versions were mixed: download the checkpoint again.",
+            hint="files of different versions were mixed: download the checkpoint again",
         )

@@ -72,7 +72,7 @@ def read_safetensors(path: Path) -> list[StoredTensor]:
 def _read_header(file: ReadableFile) -> tuple[int, dict[str, object]]:
     again = "The file is damaged or was not downloaded completely: download it again."
     if file.read(0, min(file.size, 20)).startswith(b"version https://git"):
-        raise SourceError(f"{file.path.name} is a Git LFS pointer, not the weights", hint="Run `git lfs pull` there.")
+        raise SourceError(f"{file.path.name} is a Git LFS pointer, not the weights", hint="run `git lfs pull` there")
     if file.size < 8:
         raise SourceError(f"{file.path.name} is no safetensors file: it has {file.size} bytes", hint=again)
     length = int.from_bytes(file.read(0, 8), "little")
@@ -123,5 +123,5 @@ def _check_layout(file: ReadableFile, start: int, tensors: list[StoredTensor]) -
     if end > file.size:
         raise SourceError(
             f"{file.path.name} is cut short: it has {file.size} bytes, its header describes {end}",
-            hint="The download did not finish: download this file again.",
+            hint="the download did not finish: download this file again",
         )

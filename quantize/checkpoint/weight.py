@@ -56,7 +56,7 @@ def weight_of(tensor: StoredTensor) -> Weight:
     if tensor.dtype not in _STORAGE:
         raise UnsupportedError(
             f"tensor {tensor.name!r} in {tensor.file.path.name} has dtype {tensor.dtype}, which is not supported",
-            hint="Weights may be F32, F16, BF16, or FP8 with scales.",
+            hint="weights may be F32, F16, BF16, or FP8 with scales",
         )
     stored = None if tensor.dtype == "F64" else tensor.read
     return Weight(tensor.name, tensor.shape, _STORAGE[tensor.dtype], _decoder(tensor), stored)

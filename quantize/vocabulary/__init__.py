@@ -65,7 +65,7 @@ def _kind(files: TokenizerFiles) -> str:
             return "word pieces"
         raise SourceError(
             f"no tokenizer in {files.folder}: neither tokenizer.json nor tokenizer.model",
-            hint="Download the whole checkpoint, not only its weights.",
+            hint="download the whole checkpoint, not only its weights",
         )
     kind = model.get("type")
     if kind is None and isinstance(model.get("merges"), list):
@@ -82,7 +82,7 @@ def _kind(files: TokenizerFiles) -> str:
         return "pieces"  # refused there unless the SentencePiece file says BPE
     raise UnsupportedError(
         f"the tokenizer is of type {kind or 'unknown'}, which is not supported",
-        hint="Supported: byte-level BPE, SentencePiece BPE, WordPiece.",
+        hint="supported: byte-level BPE, SentencePiece BPE, WordPiece",
     )
 
 

@@ -75,6 +75,6 @@ def _pre_name(files: TokenizerFiles) -> str:
     if name is None:
         raise UnsupportedError(
             f"there is no tokenizer.json, and tokenizer class {kind!r} does not say how text is split",
-            hint="Save the tokenizer with transformers as a fast tokenizer, or name it: --pre-tokenizer NAME.",
+            hint="save the tokenizer with transformers as a fast tokenizer, or name it: --pre-tokenizer NAME",
         )
     return name

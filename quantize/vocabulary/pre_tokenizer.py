@@ -90,7 +90,7 @@ def pre_tokenizer_name(tokenizer: Json, *, keeps_spaces: bool) -> str:
     if name is None:
         raise UnsupportedError(
             f"the tokenizer splits text in a way the engine does not know: {_describe(steps)}",
-            hint="If you know which of llama.cpp's pre-tokenizers is the same, name it: --pre-tokenizer NAME.",
+            hint="if you know which of llama.cpp's pre-tokenizers is the same, name it: --pre-tokenizer NAME",
         )
     model = tokenizer.get("model")
     whole_words_first = isinstance(model, dict) and bool(model.get("ignore_merges"))
@@ -107,7 +107,7 @@ def checked_name(name: str) -> str:
         close = difflib.get_close_matches(name, sorted(ENGINE_NAMES), 3)
         raise UnsupportedError(
             f"the engine has no pre-tokenizer {name!r}",
-            hint="Close: " + ", ".join(close) + "."
+            hint="close: " + ", ".join(close) + "."
             if close
             else "Common ones: gpt-2, llama-bpe, qwen2, gpt-4o, tekken.",
         )

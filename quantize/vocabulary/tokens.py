@@ -42,7 +42,7 @@ class TokenList:
         if not 0 <= token_id < self.n_tokens:
             raise SourceError(
                 f"the tokenizer has token {text!r} with id {token_id}, the model has {self.n_tokens} embeddings",
-                hint="The tokenizer files belong to another model, or vocab_size in config.json is wrong.",
+                hint="the tokenizer files belong to another model, or vocab_size in config.json is wrong",
             )
         self.texts[token_id], self.types[token_id], self.scores[token_id] = text, int(kind), score
 

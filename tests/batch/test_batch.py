@@ -8,6 +8,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,10 @@ def run(lines: list[str], starter: Starter, output: Any = None, n_parallel: int 
     written: list[dict[str, Any]] = []
     target = output or StreamOutput(lambda line: written.append(json.loads(line)))
     runner = BatchRunner(starter, target, lambda r: {"text": r.text}, n_parallel=n_parallel)
-    runner.run(RowReader(GenerationParams()).read(line.encode() for line in lines))
-    target.close()
+    try:
+        runner.run(RowReader(GenerationParams()).read(line.encode() for line in lines))
+    finally:
+        target.close()
     return written
 
 
@@ -189,6 +192,42 @@ def test_the_beginning_of_a_row_is_cut_off_wherever_it_was_broken(rest: str, tmp
     output.close()
     assert output.n_done == 0
     assert path.read_text() == ""
+
+
+OTHER_INPUTS = {
+    "other rows": [json.dumps({"prompt": f"another {i}", "id": f"r{i}"}) for i in range(20)],
+    "one other row": [*prompts(20)[:4], '{"prompt": "another", "id": "r4"}', *prompts(20)[5:]],
+    "rows in another order": [*reversed(prompts(8)), *prompts(20)[8:]],
+    "fewer rows": prompts(7),
+    "no rows": [],
+}
+
+
+@pytest.mark.parametrize("lines", OTHER_INPUTS.values(), ids=OTHER_INPUTS)
+def test_the_output_of_another_input_is_refused_and_left_as_it_is(lines: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    run(prompts(8), Starter(), ResumedFile(path))
+    before, starter = path.read_text(), Starter()
+    with pytest.raises(InputError, match=r"rows of the output are of another input|has 8 rows already"):
+        run(lines, starter, ResumedFile(path))
+    assert (path.read_text(), starter.started) == (before, [])
+
+
+@pytest.mark.parametrize("changed", [{"prompt": "another PROMPT"}, {"system": "another system prompt"}])
+def test_an_output_with_other_words_before_its_rows_is_refused(changed: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    run(prompts(8), Starter(), ResumedFile(path))
+    output = ResumedFile(path)
+    runner = BatchRunner(Starter(), output, lambda r: {"text": r.text}, n_parallel=4)
+    with closing(output), pytest.raises(InputError, match="another input"):
+        runner.run(RowReader(GenerationParams(), **changed).read(line.encode() for line in prompts(20)))
+
+
+def test_rows_may_be_added_to_an_input_and_blank_lines_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    run(prompts(8), Starter(), ResumedFile(path))
+    run(["", *prompts(12)], Starter(), ResumedFile(path))
+    assert [json.loads(line) for line in path.read_text().splitlines()] == run(prompts(12), Starter())
 
 
 def test_only_a_regular_file_can_be_resumed(tmp_path: Path) -> None:

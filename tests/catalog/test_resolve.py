@@ -43,7 +43,7 @@ def test_a_path_that_cannot_be_looked_at_is_an_error_with_its_reason(tmp_path: P
 
 def test_a_directory_is_refused_and_what_is_in_it_is_told(tmp_path: Path) -> None:
     write_gguf(tmp_path / "inside.gguf")
-    with pytest.raises(ModelFileError, match="is a directory") as caught:
+    with pytest.raises(ModelFileError, match="is a folder") as caught:
         resolve(f"{tmp_path}/")
     assert "inside.gguf" in (caught.value.hint or "")
 

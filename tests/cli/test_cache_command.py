@@ -37,6 +37,15 @@ def test_only_a_terminal_gets_a_header(capsys: Capture, monkeypatch: pytest.Monk
     assert [header.index(word) for word in ("LAST USED", "MODEL")] == [row.index("20"), row.index("tiny")]
 
 
+def test_what_a_cache_depends_on_is_told_in_words(capsys: Capture) -> None:
+    cache = KVStore(default_paths().kv_blocks, "tiny · flash attention False", block_tokens=4, budget_bytes=1 << 20)
+    for key in cache.keys([1, 2, 3, 4]):
+        cache.save(key, [1, 2, 3, 4], b"payload")
+    cache.close()
+    assert run(["cache", "ls"]) == 0
+    assert capsys.readouterr().out.endswith("  tiny · flash attention off\n")
+
+
 @pytest.mark.parametrize("command", ["ls", "stats", "clear"])
 def test_a_cache_that_may_not_be_looked_into_is_one_error(
     filled: Path, command: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch

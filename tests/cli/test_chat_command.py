@@ -278,6 +278,21 @@ def test_ctrl_c_stops_the_answer_and_keeps_it_and_twice_leaves(tmp_path: Path) -
     store.close()
 
 
+def test_a_line_between_two_ctrl_c_means_that_nobody_leaves(tmp_path: Path) -> None:
+    dialogue = Dialogue(tmp_path / "s.db")
+    dialogue.expect("> ")
+    dialogue.interrupt()
+    dialogue.expect("press Ctrl-C again")
+    dialogue.expect("> ")
+    dialogue.type('"""first line\n')
+    dialogue.expect(". ")
+    dialogue.interrupt()
+    dialogue.expect("press Ctrl-C again")
+    dialogue.expect("> ")
+    dialogue.interrupt()
+    assert dialogue.end() == 130
+
+
 REAL = """
 import typer
 from localrun.cli.chat import chat

@@ -74,7 +74,7 @@ class _Bytes(io.BytesIO):
         (["--raw", "--system", "x"], ["--raw"]),
         (["--no-such-flag"], ["--no-such-flag"]),
         (["-f", "/nowhere/at/all.txt"], ["/nowhere/at/all.txt"]),
-        (["-f", "/"], ["directory"]),
+        (["-f", "/"], ["folder"]),
     ],
     ids=" ".join,
 )

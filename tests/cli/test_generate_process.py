@@ -83,6 +83,7 @@ def test_a_full_disk_is_an_error(smollm2: Path) -> None:
         _, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert err.decode().startswith("error: the output could not be written")
+    assert err.count(b"error: ") == err.count(b"hint: ") == 1
     assert b"Traceback" not in err
 
 

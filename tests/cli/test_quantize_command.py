@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from localrun.cli.main import run
-from localrun.cli.quantize import _line, _time
+from localrun.cli.quantize_progress import _line, _time
 from quantize import pipeline
 from quantize.blocks import PlainSearch
 from quantize.importance import calibration

@@ -97,6 +97,14 @@ def test_what_is_exported_can_be_imported(home: Path, suffix: str) -> None:
         run("export", session, "-o", str(target))
 
 
+def test_the_last_chat_is_the_one_that_was_talked_in_and_not_its_imported_copy(home: Path) -> None:
+    session = make("q", "a")
+    run("export", session, "-o", str(home / "copy.json"))
+    copy = run("import", str(home / "copy.json")).strip()
+    run("rm", "last")
+    assert [line.split()[0] for line in run("ls").splitlines()] == [copy]
+
+
 def test_a_failed_import_stores_nothing(home: Path) -> None:
     (home / "good.md").write_text("## User\n\nhi\n")
     (home / "bad.md").write_text("nothing")

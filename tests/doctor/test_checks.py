@@ -437,6 +437,13 @@ def test_without_a_model_the_self_test_says_how_to_get_one() -> None:
     assert finding.fix == "localrun pull smollm2:135m"
 
 
+@pytest.mark.parametrize(("name", "words"), [("nope", "no model 'nope' is known"), ("", "the settings do not tell")])
+def test_a_name_that_nobody_knows_is_not_to_be_pulled(name: str, words: str) -> None:
+    finding = one(selftest.look_at_an_answer(None, name))
+    assert words in finding.text
+    assert "pull" not in (finding.fix or "")
+
+
 def test_a_model_that_cannot_answer_is_told(tmp_path: Path) -> None:
     finding = one(selftest.look_at_an_answer(write_gguf(tmp_path / "tiny.gguf"), "tiny"))
     assert finding.status == "error"

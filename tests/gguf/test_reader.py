@@ -166,7 +166,7 @@ def test_a_file_that_is_no_gguf_is_called_by_its_name(tmp_path: Path, content: b
 
 
 def test_a_directory_a_missing_file_and_a_device_are_refused(tmp_path: Path) -> None:
-    assert "is a directory" in refusal(tmp_path).message
+    assert "is a folder" in refusal(tmp_path).message
     assert "No such file" in refusal(tmp_path / "none.gguf").message
     assert "not a regular file" in refusal(Path("/dev/zero")).message
 

@@ -140,6 +140,7 @@ async def staged(
     settings: ChatSettings | None = None,
     name: str | None = None,
     theme: str = DARK.name,
+    draft: str = "",
 ) -> AsyncIterator[Stage]:
     """The application, running, with its model loaded unless `open_model` says otherwise."""
     opened = store or Store.open(folder / "sessions.db", flush_s=0.05)
@@ -156,6 +157,7 @@ async def staged(
         models=shelf or ScriptedShelf(),
         cwd=folder,
         theme=theme,
+        draft=draft,
     )
     async with app.run_test(size=size, notifications=True) as pilot:
         stage = Stage(app, pilot, opened)

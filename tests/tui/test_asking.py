@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
+from localrun.tui.drafts import Drafts
 from localrun.tui.screens.branches import BranchScreen
 from localrun.tui.widgets.chips import Chips
 from tests.tui.scripted import ScriptedResponder, held
@@ -114,10 +117,59 @@ async def test_after_a_stop_a_queued_message_waits_for_enter(tmp_path: Path) -> 
         await stage.pilot.press("enter", "escape")
         await stage.until_idle()
         assert len(stage.conversation.queue) == 1
+        await stage.until_shown("Enter sends queued: two")
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.texts) == 4)
         await stage.until_idle()
         assert stage.texts[2:] == ["two", "second"]
+
+
+async def test_after_a_stop_messages_are_asked_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+    model = held("first answer", "second", "third")
+    async with staged(tmp_path, model=model) as stage:
+        await stage.type("one")
+        await stage.pilot.press("enter")
+        await stage.until_shown("first")
+        await stage.type("two")
+        await stage.pilot.press("enter", "ctrl+c")
+        await stage.until_idle()
+        assert model.hold is not None
+        model.hold.set()
+        await stage.type("three")
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(stage.texts) == 6)
+        await stage.until_idle()
+        assert stage.texts[2:] == ["two", "second", "three", "third"]
+
+
+async def test_what_was_not_sent_stands_in_the_prompt_again(tmp_path: Path) -> None:
+    drafts = Drafts(tmp_path / "drafts.json")
+    model = held("first answer")
+    async with staged(tmp_path, model=model) as stage:
+        await stage.type("one")
+        await stage.pilot.press("enter")
+        await stage.until_shown("first")
+        await stage.type("two")
+        await stage.pilot.press("enter")
+        await stage.type("half of a thr")
+        await stage.pilot.press("ctrl+c", "ctrl+c")
+        await stage.until(lambda: bool(stage.app._exit), "it is over")
+        session = stage.app.session_id
+        assert drafts.keep(session, stage.app.unsent)
+    assert drafts.take("another chat") == ""
+    async with staged(tmp_path, "A", session=session, draft=drafts.take(session)) as stage:
+        assert stage.chat.prompt.text == "two\n\nhalf of a thr"
+    assert drafts.take(session) == ""
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{", '{"a": 1}'])
+def test_a_file_of_drafts_that_is_none_is_begun_anew(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "drafts.json"
+    path.write_text(content)
+    assert Drafts(path).take("a") == ""
+    assert Drafts(path).keep("a", "text")
+    assert Drafts(path).take("a") == "text"
+    assert not Drafts(tmp_path / "no folder" / "drafts.json").keep("a", "text")
 
 
 async def test_regenerating_makes_a_version_to_go_back_from(tmp_path: Path) -> None:

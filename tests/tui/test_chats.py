@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textual.widgets import Input, OptionList, TextArea
 
 from localrun.tui.screens.search import SearchScreen
@@ -109,6 +110,18 @@ async def test_settings_are_checked_beside_the_form_and_then_used(tmp_path: Path
         assert request.params.sampling.temperature == 0.1
         assert request.params.sampling.seed == 7
         assert request.messages[0].content == "Be brief."
+
+
+@pytest.mark.parametrize("width", [40, 46, 60, 71, 80])
+async def test_every_setting_can_be_read_and_written_on_a_screen_of_any_width(width: int, tmp_path: Path) -> None:
+    async with staged(tmp_path, "A", size=(width, 20)) as stage:
+        await stage.pilot.press("f2")
+        await stage.until(lambda: isinstance(stage.app.screen, SettingsScreen))
+        await stage.press("123")
+        await stage.until_shown("0.8123")
+        for shown in ("0.95", "random", "no limit", "ask me", "automatic"):
+            assert shown in stage.shown, stage.shown
+        assert all(field.content_size.width >= 8 for field in stage.app.screen.query(Input))
 
 
 async def test_the_list_of_chats_comes_and_goes(tmp_path: Path) -> None:

@@ -190,10 +190,10 @@ def test_control_characters_are_shown_and_everything_else_is_left_alone() -> Non
 
 def test_sizes_and_days_in_words() -> None:
     assert [size_words(n) for n in (0, 999, 1500, 98_000_000, 5_200_000_000)] == [
-        "0 B",
-        "999 B",
-        "1.5 KB",
-        "98.0 MB",
+        "0 bytes",
+        "999 bytes",
+        "2 kB",
+        "98 MB",
         "5.2 GB",
     ]
     day = 86_400.0

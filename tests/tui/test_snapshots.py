@@ -143,7 +143,7 @@ async def test_the_first_run(tmp_path: Path) -> None:
         await stage.until_shown("too big")
         await picture(stage, "first-run-dark", tmp_path)
         await stage.pilot.press("enter")
-        await stage.until_shown("24.5 MB of")
+        await stage.until_shown("24 MB of")
         screen = stage.app.screen
         assert isinstance(screen, ModelScreen)
         screen.query_one("#eta").display = False  # it tells the time

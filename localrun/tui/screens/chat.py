@@ -169,15 +169,18 @@ class ChatScreen(RunningScreen):
         self.attachments = []
         if editing_id is not None:
             self.run_events(partial(self.conversation.edit, editing_id, text, attachments))
-        elif self.is_busy or self.conversation.responder is None:
+        elif self.is_busy or self.conversation.responder is None or self.conversation.queue:
             self.conversation.enqueue(text, attachments)
-            if self.conversation.responder is None and not self.app.is_loading_model:
+            if self.conversation.responder is not None and not self.is_busy:
+                self.send_queued()  # what was written first is asked first
+            elif self.conversation.responder is None and not self.app.is_loading_model:
                 self.app.choose_model()
         else:
             self.run_events(partial(self.conversation.ask, text, attachments))
 
     def send_queued(self) -> None:
         """Send the message that has waited longest."""
+        self.waits_for_enter = False
         draft = self.conversation.queue.popleft()
         self.run_events(partial(self.conversation.ask, draft.text, draft.attachments))
         self.call_later(self.show_chips)
@@ -186,6 +189,7 @@ class ChatScreen(RunningScreen):
         self.show_sessions()
         if self.conversation.queue and not was_stopped and self.app.screen is self:
             self.send_queued()
+        self.waits_for_enter = bool(self.conversation.queue) and not self.is_busy
         await self.show_chips()
 
     # The user's wishes

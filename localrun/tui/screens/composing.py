@@ -44,12 +44,21 @@ class ComposingScreen(Screen[None]):
         """When the prompt changed last, on the monotonic clock."""
         self.is_letter_due = False
         """Whether something was typed that is not on the screen yet."""
+        self.waits_for_enter = False
+        """Whether what is queued waits for a key: an answer was stopped, and the next one does not begin by itself."""
         self._cwd = cwd
         self._n_pastes = 0
 
     @property
     def prompt(self) -> Prompt:
         return self.query_one(Prompt)
+
+    @property
+    def unsent(self) -> str:
+        """The words that wait, and those that are being written; an edit is made anew."""
+        drafts = [draft.text for draft in self.conversation.queue]
+        drafts.append(self.draft_before_edit if self.editing_id is not None else self.prompt.text)
+        return "\n\n".join(draft for draft in drafts if draft.strip())
 
     def _note_typing(self) -> None:
         self.typed_at = time.monotonic()
@@ -83,7 +92,8 @@ class ComposingScreen(Screen[None]):
             chips.append(Chip("edit", f"editing message {node.number}: Enter makes a branch", is_state=True))
         chips += [Chip(f"file {index}", attachment_words(file)) for index, file in enumerate(self.attachments)]
         for index, draft in enumerate(self.conversation.queue):
-            chips.append(Chip(f"queue {index}", f"queued: {' '.join(draft.text.split())}", is_state=True))
+            how = "" if index or not self.waits_for_enter else "Enter sends "
+            chips.append(Chip(f"queue {index}", f"{how}queued: {' '.join(draft.text.split())}", is_state=True))
         await self.query_one(Chips).show(chips)
 
     async def attach(self, attachment: Attachment) -> None:

@@ -1,7 +1,7 @@
 """The settings of a chat as a form.
 
 Knows the names and forms of the values; the ranges are checked where the values are made. Invariant: what is out of
-range is said beside the form, and nothing is changed.
+range is said beside the form, and nothing is changed; every value can be read and written on the narrowest screen.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
         Binding("ctrl+s", "keep", "Keep", priority=True),
     ]
 
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-wide")]  # noqa: RUF012  # Textual's declaration
+
     DEFAULT_CSS = """
     SettingsScreen { align: center middle; background: $background 60%; }
     SettingsScreen > #dialog {
@@ -57,9 +59,10 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
     SettingsScreen Grid { grid-size: 4; grid-columns: 15 1fr 15 1fr; grid-gutter: 0 2; height: auto; grid-rows: 1; }
     SettingsScreen Input { border: none; height: 1; padding: 0 1; background: $panel; }
     SettingsScreen Input:focus { background: $primary 25%; }
-    SettingsScreen #choices { height: auto; margin: 1 0 0 0; }
-    SettingsScreen #choices > Label { width: 15; }
-    SettingsScreen Select { width: 1fr; }
+    SettingsScreen #choices { margin: 1 0 0 0; }
+    SettingsScreen.-narrow #dialog { padding: 0 1; }
+    SettingsScreen.-narrow #system { height: 3; }
+    SettingsScreen.-narrow Grid { grid-size: 2; grid-columns: 14 1fr; grid-gutter: 0 1; }
     SettingsScreen #problem { color: $error; height: auto; }
     SettingsScreen #buttons { height: auto; align-horizontal: right; margin-top: 1; }
     SettingsScreen Button { margin-left: 2; }
@@ -94,7 +97,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
                 yield Input(
                     "" if longest is None else str(longest), id="max_tokens", placeholder="no limit", compact=True
                 )
-            with Horizontal(id="choices"):
+            with Grid(id="choices"):
                 yield Label("Context full")
                 yield Select(
                     [(label, key) for key, label in _ON_FULL.items()],
@@ -103,7 +106,7 @@ class SettingsScreen(ModalScreen[ChatSettings | None]):
                     id="on_full",
                     compact=True,
                 )
-                yield Label("  Reasoning")
+                yield Label("Reasoning")
                 yield Select(
                     [(label, key) for key, label in _THINK.items()],
                     value=next(key for key, value in _THINK_VALUES.items() if value == settings.params.think),
