@@ -143,7 +143,7 @@ def _messages(prompt: str | Message | Sequence[Message]) -> tuple[Message, ...]:
 
 def _generation(params: dict[str, Any]) -> GenerationParams:
     constraint = _constraint(params)
-    _check_names("generate", params, _SAMPLING | _GENERATION)
+    _check_names("generate", params, _SAMPLING | _GENERATION, {*_CONSTRAINTS, "system"})
     sampling = SamplingParams(**{name: params.pop(name) for name in list(params) if name in _SAMPLING})
     if isinstance(params.get("stop"), str):
         params["stop"] = (params["stop"],)
@@ -188,15 +188,19 @@ def _as_json(schema: Mapping[str, Any] | bool) -> str:
 
 
 def _params(kind: type[EngineParams], values: dict[str, Any]) -> EngineParams:
-    _check_names("load", values, {field.name for field in fields(kind)})
+    _check_names("load", values, {field.name for field in fields(kind)}, {"offline"})
     return kind(**values)
 
 
-def _check_names(function: str, given: Iterable[str], known: set[str]) -> None:
-    """Raise `UsageError` for the first keyword that a function does not have, with the nearest that it has."""
+def _check_names(function: str, given: Iterable[str], known: set[str], others: set[str]) -> None:
+    """Raise `UsageError` for the first keyword that a function does not have, with the nearest that it has.
+
+    `others` are those that have been taken already.
+    """
+    names = sorted(known | others)
     for name in given:
         if name not in known:
-            near = get_close_matches(name, sorted(known), 1) or get_close_matches(f"n_{name}", sorted(known), 1, 0.8)
+            near = get_close_matches(name, names, 1) or get_close_matches(f"n_{name}", names, 1, 0.8)
             hint = f"did you mean {near[0]}?" if near else None
             raise UsageError(f"{function} has no parameter {name!r}", hint=hint)
 

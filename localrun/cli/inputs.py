@@ -61,20 +61,23 @@ def text_or_stdin(text: str | None, name: str) -> str:
     Raises `UsageError` where a person would have to type it, `InputError` for what is no text.
     """
     if text not in (None, "-"):
-        return decode(str(text).encode("utf-8", "surrogateescape"), name)
+        return decode(str(text).encode("utf-8", "surrogateescape"), name, takes_nul=True)
     if text is None and sys.stdin.isatty():
         raise UsageError(f"there is no {name}", hint="put it in quotes, pipe it in, or give - to type it")
-    return decode(_read_stdin(), "stdin")
+    return decode(_read_stdin(), "stdin", takes_nul=True)
 
 
-def decode(data: bytes, name: str) -> str:
-    """UTF-8 text, or UTF-16 where a byte order mark says so. Raises `InputError` with the place of a bad byte."""
+def decode(data: bytes, name: str, *, takes_nul: bool = False) -> str:
+    """UTF-8 text, or UTF-16 where a byte order mark says so. Raises `InputError` with the place of a bad byte.
+
+    A NUL byte is a sign of what is no text, and refused unless every byte is meant.
+    """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         try:
             return data.decode("utf-16")
         except UnicodeDecodeError as error:
             raise InputError(f"{name} begins like UTF-16 and is not: byte {error.start:,} fits no character") from error
-    if (place := data.find(b"\0")) >= 0:
+    if not takes_nul and (place := data.find(b"\0")) >= 0:
         raise InputError(f"{name} is not text: it holds a NUL byte at offset {place:,}", hint=_NO_TEXT)
     try:
         return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")

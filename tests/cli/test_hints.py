@@ -171,7 +171,7 @@ def test_an_unknown_parameter_names_the_one_that_was_meant(given: str, meant: st
     with pytest.raises(UsageError, match=given) as caught:
         _request("x", None, {given: 1})
     assert caught.value.hint == f"did you mean {meant}?"
-    with pytest.raises(UsageError, match="the prompt is a NoneType; a prompt is a text"):
+    with pytest.raises(UsageError, match="the prompt is None; it must be a text"):
         _request(None, None, {})  # type: ignore[arg-type]
 
 
