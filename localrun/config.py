@@ -16,186 +16,58 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from localrun import setting_values as read
 from localrun.errors import InputError, UsageError
-from localrun.params import EngineParams, GenerationParams, OverflowPolicy, SamplingParams
+from localrun.params import EngineParams, GenerationParams, SamplingParams
 from localrun.spread import Spread
 
-ALL_LAYERS = 10_000
-"""What `--gpu-layers all` means: more than any model has."""
-
-Parser = Callable[[object], Any]
-
-
-def _integer(value: object) -> int:
-    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-        raise ValueError("it must be a whole number")
-    if not isinstance(value, int | float | str):
-        raise ValueError("it must be a whole number")
-    return int(value)
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError("it must be a number")
-    try:
-        return float(value)
-    except OverflowError as error:
-        raise ValueError("it is beyond the numbers that can be computed with") from error
-
-
-def _whole(value: object) -> int:
-    """A whole number, also one written as `2.0`; what is not finite is none."""
-    number = _number(value)
-    if not number.is_integer():
-        raise ValueError("it must be a whole number")
-    return int(number)
-
-
-def _boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-    if str(value).lower() not in words:
-        raise ValueError("it must be true or false")
-    return words[str(value).lower()]
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("it must be a text")
-    return value
-
-
-def _name(value: object) -> str:
-    if not _text(value).strip():
-        raise ValueError("it must be a name")
-    return _text(value)
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return tuple(value)
-    raise ValueError("it must be a text or a list of texts")
-
-
-def _auto_or_integer(value: object) -> int | None:
-    return None if value == "auto" else _integer(value)
-
-
-def _gpu_layers(value: object) -> int | None:
-    return ALL_LAYERS if value == "all" else _auto_or_integer(value)
-
-
-def _shares(value: object) -> tuple[float, ...]:
-    """`3,1`, or a list of numbers: proportions."""
-    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
-    return tuple(_number(part) for part in parts)
-
-
-def _endpoints(value: object) -> tuple[str, ...]:
-    """`host:port,host:port`, or a list."""
-    return tuple(part.strip() for item in _texts(value) for part in item.split(",") if part.strip())
-
-
-def _overflow(value: object) -> OverflowPolicy:
-    try:
-        return OverflowPolicy(str(value))
-    except ValueError:
-        raise ValueError(f"it must be one of {', '.join(OverflowPolicy)}") from None
-
-
-def _pair(value: object) -> tuple[float, float]:
-    """`0.5,0.1`, or a list of two numbers; a single number leaves the second at its default (NaN here)."""
-    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
-    if not 1 <= len(parts) <= 2:
-        raise ValueError("it must be one number, or two with a comma between")
-    numbers = [_number(part) for part in parts]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0], math.nan)
-
-
-def _dry(value: object) -> tuple[float, ...]:
-    """`multiplier[,base[,allowed_length[,last_n]]]`."""
-    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
-    if not 1 <= len(parts) <= 4:
-        raise ValueError("it must be multiplier[,base[,allowed-length[,last-n]]]")
-    return (*(_number(part) for part in parts[:2]), *(_whole(part) for part in parts[2:]))
-
-
-def _mirostat(value: object) -> tuple[float, ...]:
-    """`version[,tau[,eta]]`."""
-    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, list | tuple) else [value]
-    if not 1 <= len(parts) <= 3:
-        raise ValueError("it must be version[,tau[,eta]]")
-    return (_whole(parts[0]), *(_number(part) for part in parts[1:]))
-
-
-def _logit_bias(value: object) -> tuple[tuple[int, float], ...]:
-    """`ID+BIAS`, `ID-BIAS`, `ID=BIAS` or `ID:BIAS` (bias may be `-inf`), one or a list of them."""
-    import re
-
-    pairs = []
-    for item in _texts(value):
-        found = re.fullmatch(r"\s*(\d+)\s*(?:[=:]\s*([+-]?[\w.]+)|([+-][\w.]+))\s*", item)
-        if not found:
-            raise ValueError(f"{item!r} is not ID=BIAS (for example 1234=-inf or 1234+2.5)")
-        pairs.append((int(found[1]), float(found[2] or found[3])))
-    return tuple(pairs)
-
-
-def _order(value: object) -> tuple[str, ...]:
-    parts = value.replace(";", ",").split(",") if isinstance(value, str) else _texts(value)
-    return tuple(part.strip().replace("-", "_") for part in parts if part.strip())
-
-
-OPTIONS: dict[str, Parser] = {
-    "model": _name,
-    "system": _text,
-    "max_tokens": _integer,
-    "stop": _texts,
-    "ctx": _auto_or_integer,
-    "on_overflow": _overflow,
-    "timeout": _number,
-    "ignore_eos": _boolean,
-    "temperature": _number,
-    "top_k": _integer,
-    "top_p": _number,
-    "min_p": _number,
-    "typical_p": _number,
-    "top_n_sigma": _number,
-    "xtc": _pair,
-    "dry": _dry,
-    "repeat_penalty": _number,
-    "repeat_last_n": _integer,
-    "frequency_penalty": _number,
-    "presence_penalty": _number,
-    "mirostat": _mirostat,
-    "logit_bias": _logit_bias,
-    "seed": _integer,
-    "sampler_order": _order,
-    "think": _boolean,
-    "think_budget": _integer,
-    "parallel": _integer,
-    "threads": _auto_or_integer,
-    "gpu_layers": _gpu_layers,
-    "split_mode": _text,
-    "tensor_split": _shares,
-    "main_gpu": _integer,
-    "cpu_moe": _boolean,
-    "n_cpu_moe": _integer,
-    "rpc": _endpoints,
-    "kv_type": _text,
-    "flash_attention": _boolean,
-    "batch_size": _integer,
-    "ubatch_size": _integer,
-    "mmap": _boolean,
-    "cache": _boolean,
-    "draft": _name,
-    "engine": _name,
-    "strict": _boolean,
-    "offline": _boolean,
-    "quiet": _boolean,
+OPTIONS: dict[str, read.Parser] = {
+    "model": read.as_name,
+    "system": read.as_text,
+    "max_tokens": read.as_integer,
+    "stop": read.as_texts,
+    "ctx": read.as_auto_or_integer,
+    "on_overflow": read.as_overflow,
+    "timeout": read.as_number,
+    "ignore_eos": read.as_boolean,
+    "temperature": read.as_number,
+    "top_k": read.as_integer,
+    "top_p": read.as_number,
+    "min_p": read.as_number,
+    "typical_p": read.as_number,
+    "top_n_sigma": read.as_number,
+    "xtc": read.as_pair,
+    "dry": read.as_dry,
+    "repeat_penalty": read.as_number,
+    "repeat_last_n": read.as_integer,
+    "frequency_penalty": read.as_number,
+    "presence_penalty": read.as_number,
+    "mirostat": read.as_mirostat,
+    "logit_bias": read.as_logit_bias,
+    "seed": read.as_integer,
+    "sampler_order": read.as_order,
+    "think": read.as_boolean,
+    "think_budget": read.as_integer,
+    "parallel": read.as_integer,
+    "threads": read.as_auto_or_integer,
+    "gpu_layers": read.as_gpu_layers,
+    "split_mode": read.as_text,
+    "tensor_split": read.as_shares,
+    "main_gpu": read.as_integer,
+    "cpu_moe": read.as_boolean,
+    "n_cpu_moe": read.as_integer,
+    "rpc": read.as_endpoints,
+    "kv_type": read.as_text,
+    "flash_attention": read.as_boolean,
+    "batch_size": read.as_integer,
+    "ubatch_size": read.as_integer,
+    "mmap": read.as_boolean,
+    "cache": read.as_boolean,
+    "draft": read.as_name,
+    "engine": read.as_name,
+    "strict": read.as_boolean,
+    "offline": read.as_boolean,
+    "quiet": read.as_boolean,
 }
 """Every setting by its name in `config.toml`; the variable is `LOCALRUN_` and the name in capitals."""
 
@@ -397,7 +269,7 @@ def _draft(value: str | None) -> str | None:
     return None if value == "off" else value
 
 
-def _parsed(parse: Parser, value: object, where: str) -> Any:
+def _parsed(parse: read.Parser, value: object, where: str) -> Any:
     try:
         return parse(value)
     except (ValueError, TypeError, OverflowError) as error:

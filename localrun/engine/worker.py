@@ -137,7 +137,7 @@ class EngineWorker:
             block = False
             try:
                 command()
-            except Exception:  # of its owner, who did not even take the error: the others go on
+            except Exception:  # a submit tells its owner, a call its future: what is left is a bug in one of those
                 logger.exception("a command of the engine's worker failed")
 
     def _obey_the_last(self) -> None:

@@ -11,7 +11,15 @@ from localrun.tui.drafts import Drafts
 from localrun.tui.screens.branches import BranchScreen
 from localrun.tui.widgets.chips import Chips
 from tests.tui.scripted import ScriptedResponder, held
-from tests.tui.stage import staged
+from tests.tui.stage import Stage, staged
+
+
+async def while_one_is_answered_type_two(stage: Stage) -> None:
+    """Ask "one", and type "two" when its answer has begun."""
+    await stage.type("one")
+    await stage.pilot.press("enter")
+    await stage.until_shown("first")
+    await stage.type("two")
 
 
 async def test_asking_shows_and_stores_the_answer(tmp_path: Path) -> None:
@@ -93,10 +101,7 @@ async def test_keys_work_while_the_prompt_is_being_read(tmp_path: Path) -> None:
 async def test_a_message_sent_meanwhile_waits_its_turn(tmp_path: Path) -> None:
     model = held("first answer", "second answer")
     async with staged(tmp_path, model=model) as stage:
-        await stage.type("one")
-        await stage.pilot.press("enter")
-        await stage.until_shown("first")
-        await stage.type("two")
+        await while_one_is_answered_type_two(stage)
         await stage.pilot.press("enter")
         await stage.until_shown("queued: two")
         assert model.hold is not None
@@ -110,10 +115,7 @@ async def test_a_message_sent_meanwhile_waits_its_turn(tmp_path: Path) -> None:
 async def test_after_a_stop_a_queued_message_waits_for_enter(tmp_path: Path) -> None:
     model = held("first answer", "second")
     async with staged(tmp_path, model=model) as stage:
-        await stage.type("one")
-        await stage.pilot.press("enter")
-        await stage.until_shown("first")
-        await stage.type("two")
+        await while_one_is_answered_type_two(stage)
         await stage.pilot.press("enter", "escape")
         await stage.until_idle()
         assert len(stage.conversation.queue) == 1
@@ -127,10 +129,7 @@ async def test_after_a_stop_a_queued_message_waits_for_enter(tmp_path: Path) -> 
 async def test_after_a_stop_messages_are_asked_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
     model = held("first answer", "second", "third")
     async with staged(tmp_path, model=model) as stage:
-        await stage.type("one")
-        await stage.pilot.press("enter")
-        await stage.until_shown("first")
-        await stage.type("two")
+        await while_one_is_answered_type_two(stage)
         await stage.pilot.press("enter", "ctrl+c")
         await stage.until_idle()
         assert model.hold is not None
@@ -146,10 +145,7 @@ async def test_what_was_not_sent_stands_in_the_prompt_again(tmp_path: Path) -> N
     drafts = Drafts(tmp_path / "drafts.json")
     model = held("first answer")
     async with staged(tmp_path, model=model) as stage:
-        await stage.type("one")
-        await stage.pilot.press("enter")
-        await stage.until_shown("first")
-        await stage.type("two")
+        await while_one_is_answered_type_two(stage)
         await stage.pilot.press("enter")
         await stage.type("half of a thr")
         await stage.pilot.press("ctrl+c", "ctrl+c")
